@@ -15,10 +15,15 @@
 #include "absl/time/time.h"
 #include "base/log.h"
 
+namespace annulus {
+
+// What is wrong with a command line, in one line: CLI11's words where they are good ones. `app`
+// has thrown `error`.
+std::string TellUsageError(const CLI::App& app, const CLI::ParseError& error);
+
 // The command lines of our programs: CLI11 with our units, ranges and exit codes. Every Add
 // function takes the initial content of *value as the default, which --help shows with the unit and
 // the range; a value outside the range, or of another form, is refused by ParseCommandLine.
-namespace annulus {
 
 struct Flag {
   // With its dashes: "--lease".

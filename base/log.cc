@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "base/printable.h"
-#include "base/unblocked_sink.h"
+#include "base/escape_for_terminal.h"
+#include "base/nonblocking_sink.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/logger.h"
 #include "spdlog/pattern_formatter.h"

@@ -38,10 +38,10 @@ inline constexpr absl::string_view kNoJob = "";
 bool LogEnabled(LogLevel level);
 
 // Writes one line: time (UTC), level, component, job id, message. Thread-safe, never fails, and
-// waits for nobody who does not read standard error (base/unblocked_sink.h). Text is
-// for people: the message as it is, by base/printable.h, so that one call is one line; what parses
-// lines takes JSON, whose fields are time, level, component, job, message, and the absent ones are
-// left out.
+// waits for nobody who does not read standard error (base/nonblocking_sink.h). Text is
+// for people: the message as it is, by base/escape_for_terminal.h, so that one call is one line;
+// what parses lines takes JSON, whose fields are time, level, component, job, message, and the
+// absent ones are left out.
 void WriteLog(LogLevel level, absl::string_view job, absl::string_view message);
 
 // LogInfo(job_id, "placed on ", count, " workers"): parts as for absl::StrCat.

@@ -6,12 +6,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
-#include "attention/validate.h"
+#include "attention/validate/validate.h"
+#include "base/error.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
-#include "client/session_errors.h"
-#include "proto/convert.h"
+#include "client/transport/session_errors.h"
+#include "proto/wire/convert.h"
 
 namespace annulus {
 namespace {

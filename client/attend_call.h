@@ -11,12 +11,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
-#include "client/callback_thread.h"
 #include "client/client.h"
-#include "client/gateway_session.h"
-#include "client/job_session.h"
-#include "client/lost_end_call.h"
-#include "client/retry.h"
+#include "client/session/gateway_session.h"
+#include "client/session/job_session.h"
+#include "client/session/retry.h"
+#include "client/session/state_handoff.h"
+#include "client/transport/callback_thread.h"
 
 namespace annulus {
 

@@ -11,15 +11,15 @@
 #include "base/mutex.h"
 #include "base/steady_time.h"
 #include "client/attend_call.h"
-#include "client/callback_thread.h"
-#include "client/channels.h"
-#include "client/exchange_stream.h"
 #include "client/reachability.h"
-#include "client/retry.h"
+#include "client/session/retry.h"
+#include "client/transport/callback_thread.h"
+#include "client/transport/channels.h"
+#include "client/transport/stream_pool.h"
 #include "grpcpp/client_context.h"
-#include "proto/convert.h"
-#include "proto/grpc_time.h"
-#include "proto/status.h"
+#include "proto/rpc/grpc_time.h"
+#include "proto/wire/convert.h"
+#include "proto/wire/status.h"
 
 namespace annulus {
 namespace {

@@ -13,10 +13,10 @@
 #include "absl/types/span.h"
 #include "annulus/v1/attention.pb.h"
 #include "annulus/v1/jobs.pb.h"
-#include "attention/spec.h"
-#include "attention/tensor_table.h"
-#include "client/job_session.h"
-#include "client/raw_stream.h"
+#include "attention/spec/spec.h"
+#include "attention/spec/tensor_table.h"
+#include "client/session/job_session.h"
+#include "client/transport/raw_stream.h"
 #include "grpcpp/security/credentials.h"
 
 namespace annulus {
@@ -133,8 +133,8 @@ class Client {
                                 absl::Duration timeout = absl::ZeroDuration());
   absl::StatusOr<v1::ServerInfo> GetServerInfo(absl::Duration timeout = absl::ZeroDuration());
   // Joins finished partials (docs/api.md); one call, so at most kMaxMergeNumbers numbers. What
-  // exceeds it is cut by rows or heads (client/merge_files.h). Made again as Attend is, up to 4
-  // times.
+  // exceeds it is cut by rows or heads (client/cli/files/merge_files.h). Made again as Attend is,
+  // up to 4 times.
   absl::StatusOr<v1::Partial> MergePartials(const v1::MergePartialsRequest& request,
                                             absl::Duration timeout = absl::ZeroDuration());
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request,

@@ -10,7 +10,7 @@
 #include "absl/time/time.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
-#include "client/callback_thread.h"
+#include "client/transport/callback_thread.h"
 
 namespace annulus {
 

@@ -9,8 +9,8 @@
 #include "absl/time/time.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
-#include "server/coordinator/options.h"
-#include "server/gateway/options.h"
+#include "server/coordinator/state/coordinator_options.h"
+#include "server/gateway/gateway_options.h"
 
 namespace annulus {
 

@@ -15,10 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/command_line.h"
-#include "base/freed_memory.h"
 #include "base/log.h"
+#include "base/malloc_retention.h"
 #include "base/steady_time.h"
-#include "proto/callback_threads.h"
+#include "proto/rpc/callback_threads.h"
 #include "server/coordinator_server.h"
 
 namespace annulus {

@@ -123,7 +123,7 @@ def annulus_fuzz_test(name, srcs, deps, runs, copts = [], **kwargs):
 def annulus_py_test(name, main, data = [], args = [], size = "small", **kwargs):
     """The unittest cases of the Python file `main`, run with the pinned tools of .venv.
 
-    Imports start at the workspace ("from tests.end_to_end import cluster"); what is imported is in
+    Imports start at the workspace ("from tests.end_to_end.harness import cluster"); what is imported is in
     data. @python_tools has grpcurl, kubectl and kubernetes-validate for data.
     """
     native.sh_test(

@@ -3,17 +3,17 @@
 #include <chrono>
 #include <utility>
 
-#include "attention/status_macros.h"
+#include "base/status_macros.h"
 #include "google/protobuf/message.h"
 #include "grpc/health/v1/health.pb.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
-#include "proto/keepalive.h"
-#include "proto/listen.h"
-#include "proto/plain_messages.h"
-#include "proto/tensor_stream.h"
-#include "proto/tensor_transport.h"
+#include "proto/rpc/keepalive.h"
+#include "proto/rpc/listen.h"
+#include "proto/wire/plain_messages.h"
+#include "proto/wire/tensor_stream.h"
+#include "proto/wire/tensor_transport.h"
 
 namespace annulus {
 namespace {

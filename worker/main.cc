@@ -18,19 +18,19 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
 #include "base/command_line.h"
 #include "base/cpu_list.h"
 #include "base/device_name.h"
+#include "base/error.h"
 #include "base/exit_in_time.h"
 #include "base/log.h"
-#include "proto/callback_threads.h"
-#include "worker/backend.h"
-#include "worker/cuda_backend.h"
+#include "base/status_macros.h"
+#include "proto/rpc/callback_threads.h"
+#include "worker/backend/backend.h"
+#include "worker/backend/cuda_backend.h"
+#include "worker/backend/hopper_choice.h"
+#include "worker/backend/start_rates.h"
 #include "worker/device/host.h"
-#include "worker/hopper_choice.h"
-#include "worker/start_rates.h"
 #include "worker/worker.h"
 
 namespace annulus {
@@ -340,7 +340,7 @@ int Run(Flags flags) {
   return code;
 }
 
-// What a worker runs beside itself before it takes the GPU (worker/hopper_choice.h).
+// What a worker runs beside itself before it takes the GPU (worker/backend/hopper_choice.h).
 int CheckHopperFor(const std::string& device, Operation operation) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);  // Nobody else would end it.
   const absl::Status status = CheckHopperOn(device, operation);

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "attention/kernel_rates.h"
+#include "attention/planning/kernel_rates.h"
 #include "worker/data_plane/rate_floor.h"
 #include "worker/lane/engine.h"
 

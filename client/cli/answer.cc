@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
-#include "client/lse_rows.h"
-#include "client/output_rows.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+#include "client/cli/files/output_rows.h"
+#include "client/cli/verify/lse_rows.h"
 
 namespace annulus {
 namespace {

@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
-#include "client/attend_job.h"
-#include "client/safetensors.h"
-#include "client/verify.h"
-#include "client/verify_gradients.h"
+#include "client/cli/files/attend_job.h"
+#include "client/cli/safetensors/safetensors.h"
+#include "client/cli/verify/verify.h"
+#include "client/cli/verify/verify_gradients.h"
 
 namespace annulus {
 

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#include "attention/error.h"
-#include "attention/tensor_table.h"
+#include "attention/spec/tensor_table.h"
+#include "base/error.h"
 
 namespace annulus {
 namespace {

@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "client/cli/job_flags.h"
+#include "client/cli/flags/job_flags.h"
 #include "client/client.h"
 
 namespace annulus {

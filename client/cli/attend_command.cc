@@ -9,25 +9,25 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
 #include "base/command_line.h"
+#include "base/error.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/answer.h"
 #include "client/cli/ask_first.h"
 #include "client/cli/commands.h"
+#include "client/cli/files/output_bytes.h"
+#include "client/cli/flags/job_flags.h"
+#include "client/cli/flags/service_flags.h"
 #include "client/cli/interrupts.h"
-#include "client/cli/job_flags.h"
 #include "client/cli/job_outcome.h"
 #include "client/cli/made_job.h"
 #include "client/cli/progress_bar.h"
 #include "client/cli/report.h"
-#include "client/cli/service_flags.h"
 #include "client/cli/shape_text.h"
 #include "client/cli/state_release.h"
 #include "client/client.h"
-#include "client/output_bytes.h"
-#include "proto/callback_threads.h"
+#include "proto/rpc/callback_threads.h"
 
 namespace annulus {
 namespace {

@@ -7,12 +7,12 @@
 #include "base/command_line.h"
 #include "base/steady_time.h"
 #include "client/cli/all_jobs.h"
-#include "client/cli/await_workers.h"
 #include "client/cli/commands.h"
+#include "client/cli/flags/service_flags.h"
+#include "client/cli/local/await_workers.h"
 #include "client/cli/report.h"
-#include "client/cli/service_flags.h"
 #include "client/client.h"
-#include "proto/convert.h"
+#include "proto/wire/convert.h"
 
 namespace annulus {
 namespace {

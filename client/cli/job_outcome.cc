@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "client/cli/report.h"
 #include "client/cli/shape_text.h"
-#include "proto/convert.h"
+#include "proto/wire/convert.h"
 
 namespace annulus {
 namespace {

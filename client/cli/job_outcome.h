@@ -5,9 +5,9 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "attention/spec.h"
-#include "client/attend_job.h"
+#include "attention/spec/spec.h"
 #include "client/cli/answer.h"
+#include "client/cli/files/attend_job.h"
 #include "client/client.h"
 #include "nlohmann/json.hpp"
 

@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "attention/status_macros.h"
-#include "client/lse_probe.h"
+#include "base/status_macros.h"
+#include "client/cli/verify/lse_probe.h"
 
 namespace annulus {
 

@@ -11,9 +11,9 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "attention/error.h"
 #include "base/command_line.h"
-#include "base/printable.h"
+#include "base/error.h"
+#include "base/escape_for_terminal.h"
 #include "client/cli/commands.h"
 #include "client/cli/report.h"
 

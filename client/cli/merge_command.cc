@@ -6,20 +6,20 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
 #include "base/command_line.h"
-#include "base/printable.h"
+#include "base/error.h"
+#include "base/escape_for_terminal.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "client/cli/commands.h"
+#include "client/cli/files/input_names.h"
+#include "client/cli/files/merge_copies.h"
+#include "client/cli/files/merge_files.h"
+#include "client/cli/flags/job_flags.h"
+#include "client/cli/flags/service_flags.h"
 #include "client/cli/interrupts.h"
-#include "client/cli/job_flags.h"
 #include "client/cli/report.h"
-#include "client/cli/service_flags.h"
 #include "client/client.h"
-#include "client/input_names.h"
-#include "client/merge_copies.h"
-#include "client/merge_files.h"
 
 namespace annulus {
 namespace {

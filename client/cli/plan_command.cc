@@ -4,11 +4,11 @@
 
 #include "absl/strings/str_format.h"
 #include "client/cli/commands.h"
-#include "client/cli/job_flags.h"
+#include "client/cli/flags/job_flags.h"
+#include "client/cli/flags/service_flags.h"
 #include "client/cli/report.h"
-#include "client/cli/service_flags.h"
 #include "client/client.h"
-#include "proto/convert.h"
+#include "proto/wire/convert.h"
 
 namespace annulus {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/time/time.h"
 #include "base/mutex.h"
-#include "client/job_session.h"
+#include "client/session/job_session.h"
 
 namespace annulus {
 

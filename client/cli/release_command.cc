@@ -3,8 +3,8 @@
 
 #include "base/command_line.h"
 #include "client/cli/commands.h"
+#include "client/cli/flags/service_flags.h"
 #include "client/cli/report.h"
-#include "client/cli/service_flags.h"
 #include "client/client.h"
 
 namespace annulus {

@@ -9,11 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "attention/error.h"
-#include "attention/spec.h"
-#include "base/printable.h"
+#include "attention/spec/spec.h"
+#include "base/error.h"
+#include "base/escape_for_terminal.h"
 #include "client/cli/plain_message.h"
-#include "proto/convert.h"
+#include "proto/wire/convert.h"
 
 namespace annulus {
 

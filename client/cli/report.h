@@ -31,7 +31,7 @@ constexpr char kExitCodes[] =
 ExitCode ExitCodeOf(const absl::Status& status);
 
 // For people on standard error: a line of code, reason and message, and one for each field of which
-// the message does not say the same already, by base/printable.h. With `json` also
+// the message does not say the same already, by base/escape_for_terminal.h. With `json` also
 // {"error": {code, reason, message, metadata, fields, retry_after_seconds}} on standard output.
 // Returns the exit code.
 ExitCode ReportError(const absl::Status& status, bool json);

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "attention/spec.h"
+#include "attention/spec/spec.h"
 
 namespace annulus {
 

@@ -6,21 +6,21 @@
 #include <utility>
 #include <vector>
 
-#include "attention/status_macros.h"
-#include "attention/validate.h"
+#include "attention/validate/validate.h"
 #include "base/command_line.h"
+#include "base/status_macros.h"
 #include "client/cli/commands.h"
+#include "client/cli/files/input_names.h"
+#include "client/cli/files/lse_notes.h"
+#include "client/cli/files/shard_files.h"
+#include "client/cli/files/shard_notes.h"
+#include "client/cli/flags/job_flags.h"
+#include "client/cli/flags/layout_flag.h"
+#include "client/cli/flags/text_file.h"
 #include "client/cli/interrupts.h"
-#include "client/cli/job_flags.h"
-#include "client/cli/layout_flag.h"
 #include "client/cli/report.h"
-#include "client/cli/text_file.h"
-#include "client/file_error.h"
-#include "client/input_names.h"
-#include "client/lse_notes.h"
-#include "client/safetensors.h"
-#include "client/shard_files.h"
-#include "client/shard_notes.h"
+#include "client/cli/safetensors/file_error.h"
+#include "client/cli/safetensors/safetensors.h"
 
 namespace annulus {
 namespace {

@@ -1,7 +1,7 @@
 #include "client/cli/state_release.h"
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
+#include "base/error.h"
 
 namespace annulus {
 

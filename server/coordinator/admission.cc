@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "attention/error.h"
-#include "attention/kernel_rates.h"
-#include "attention/status_macros.h"
-#include "proto/convert.h"
-#include "server/coordinator/errors.h"
-#include "server/coordinator/job_life.h"
+#include "attention/planning/kernel_rates.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+#include "proto/wire/convert.h"
+#include "server/coordinator/job_transitions.h"
 #include "server/coordinator/job_view.h"
 #include "server/coordinator/kept_state.h"
-#include "server/coordinator/plan_time.h"
+#include "server/coordinator/planning/plan_time.h"
 #include "server/coordinator/serving.h"
+#include "server/coordinator/state/errors.h"
 
 namespace annulus {
 namespace {

@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "server/coordinator/core.h"
+#include "server/coordinator/state/coordinator_tables.h"
 
 namespace annulus {
 

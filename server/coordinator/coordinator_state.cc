@@ -6,16 +6,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/admission.h"
-#include "server/coordinator/core.h"
-#include "server/coordinator/errors.h"
-#include "server/coordinator/group_flow.h"
-#include "server/coordinator/job_life.h"
-#include "server/coordinator/kept_flow.h"
-#include "server/coordinator/placement.h"
+#include "server/coordinator/group_transitions.h"
+#include "server/coordinator/job_placement.h"
+#include "server/coordinator/job_transitions.h"
+#include "server/coordinator/kept_state_transitions.h"
 #include "server/coordinator/queries.h"
-#include "server/coordinator/run_end.h"
-#include "server/coordinator/run_flow.h"
-#include "server/coordinator/worker_flow.h"
+#include "server/coordinator/run_completion.h"
+#include "server/coordinator/run_transitions.h"
+#include "server/coordinator/state/coordinator_tables.h"
+#include "server/coordinator/state/errors.h"
+#include "server/coordinator/worker_transitions.h"
 
 namespace annulus {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "server/coordinator/event.h"
-#include "server/coordinator/job_plan.h"
-#include "server/coordinator/options.h"
+#include "server/coordinator/state/coordinator_options.h"
+#include "server/coordinator/state/event.h"
+#include "server/coordinator/state/job_plan.h"
 
 namespace annulus {
 

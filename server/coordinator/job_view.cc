@@ -1,6 +1,6 @@
 #include "server/coordinator/job_view.h"
 
-#include "proto/convert.h"
+#include "proto/wire/convert.h"
 
 namespace annulus {
 namespace {

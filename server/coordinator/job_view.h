@@ -3,8 +3,8 @@
 
 #include "annulus/v1/jobs.pb.h"
 #include "annulus/v1/types.pb.h"
-#include "server/coordinator/job_plan.h"
-#include "server/coordinator/job_table.h"
+#include "server/coordinator/state/job_plan.h"
+#include "server/coordinator/state/job_table.h"
 
 namespace annulus {
 

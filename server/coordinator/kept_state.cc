@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "attention/degrees.h"
-#include "attention/status_macros.h"
-#include "server/coordinator/errors.h"
+#include "attention/spec/parallel_degrees.h"
+#include "base/status_macros.h"
+#include "server/coordinator/state/errors.h"
 
 namespace annulus {
 namespace {

@@ -6,14 +6,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "server/coordinator/core.h"
+#include "server/coordinator/state/coordinator_tables.h"
 
 namespace annulus {
 
 // The state of a forward job (spec.forward.keep_state): its shards stay on its workers when it has
 // succeeded, and lend their tensors to the shards of gradients jobs that name it. It ends once: by
 // use, by ReleaseState, by time, or with a worker; then nobody may name it any more, and when no
-// job and no run uses it its shards are dropped (kept_flow.h).
+// job and no run uses it its shards are dropped (kept_state_transitions.h).
 
 // How much of a worker's staging memory kept states may take.
 int64_t KeptLimit(const Core& core, int64_t staging_bytes);

@@ -10,13 +10,13 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "attention/capability.h"
-#include "attention/error.h"
-#include "proto/convert.h"
-#include "server/coordinator/errors.h"
-#include "server/coordinator/job_life.h"
+#include "attention/validate/capability.h"
+#include "base/error.h"
+#include "proto/wire/convert.h"
+#include "server/coordinator/job_transitions.h"
 #include "server/coordinator/job_view.h"
 #include "server/coordinator/serving.h"
+#include "server/coordinator/state/errors.h"
 
 namespace annulus {
 namespace {

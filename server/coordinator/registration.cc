@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
-#include "attention/schedule.h"
-#include "proto/rates.h"
-#include "proto/ticket.h"
-#include "server/coordinator/errors.h"
+#include "attention/schedule/schedule.h"
+#include "proto/wire/rates.h"
+#include "proto/wire/ticket.h"
+#include "server/coordinator/state/errors.h"
 
 namespace annulus {
 namespace {

@@ -1,7 +1,7 @@
 #ifndef ANNULUS_SERVER_COORDINATOR_REGISTRATION_H_
 #define ANNULUS_SERVER_COORDINATOR_REGISTRATION_H_
 
-#include "server/coordinator/core.h"
+#include "server/coordinator/state/coordinator_tables.h"
 
 namespace annulus {
 

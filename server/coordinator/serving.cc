@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "attention/capability.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
-#include "server/coordinator/errors.h"
+#include "attention/validate/capability.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+#include "server/coordinator/state/errors.h"
 
 namespace annulus {
 namespace {

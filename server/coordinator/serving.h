@@ -9,8 +9,8 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "annulus/control/v1/control.pb.h"
-#include "server/coordinator/core.h"
-#include "server/coordinator/submission.h"
+#include "server/coordinator/state/coordinator_tables.h"
+#include "server/coordinator/state/submission.h"
 
 namespace annulus {
 

@@ -4,12 +4,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
-#include "proto/convert.h"
-#include "proto/status.h"
-#include "proto/tensor_stream.h"
-#include "server/gateway/request.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+#include "proto/wire/convert.h"
+#include "proto/wire/status.h"
+#include "proto/wire/tensor_stream.h"
+#include "server/gateway/attend_request.h"
 
 namespace annulus {
 namespace {

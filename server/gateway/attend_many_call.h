@@ -10,16 +10,16 @@
 
 #include "absl/status/status.h"
 #include "base/mutex.h"
-#include "client/job_session.h"
+#include "client/session/job_session.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "proto/grace.h"
-#include "proto/unread_end.h"
-#include "server/gateway/call_gate.h"
+#include "proto/rpc/shared_timer.h"
+#include "proto/rpc/slow_reader_guard.h"
+#include "server/gateway/concurrency_limiter.h"
+#include "server/gateway/gateway_options.h"
+#include "server/gateway/idle_calls.h"
 #include "server/gateway/job_answer.h"
-#include "server/gateway/options.h"
-#include "server/gateway/resting_calls.h"
 
 namespace annulus {
 

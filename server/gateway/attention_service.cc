@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "proto/request.h"
-#include "proto/unary_call.h"
+#include "proto/rpc/request_fields.h"
+#include "proto/rpc/unary_call.h"
 #include "server/gateway/attend_many_call.h"
 #include "server/gateway/gateway_call.h"
 #include "server/gateway/inline_call.h"

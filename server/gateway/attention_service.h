@@ -2,10 +2,10 @@
 #define ANNULUS_SERVER_GATEWAY_ATTENTION_SERVICE_H_
 
 #include "annulus/v1/attention.grpc.pb.h"
-#include "server/gateway/call_gate.h"
+#include "server/gateway/concurrency_limiter.h"
+#include "server/gateway/gateway_options.h"
+#include "server/gateway/idle_calls.h"
 #include "server/gateway/inline_workers.h"
-#include "server/gateway/options.h"
-#include "server/gateway/resting_calls.h"
 
 namespace annulus {
 

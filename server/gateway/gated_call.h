@@ -9,12 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "attention/status_macros.h"
+#include "base/status_macros.h"
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "proto/request.h"
-#include "proto/unary_call.h"
-#include "server/gateway/call_gate.h"
+#include "proto/rpc/request_fields.h"
+#include "proto/rpc/unary_call.h"
+#include "server/gateway/concurrency_limiter.h"
 #include "server/gateway/inline_workers.h"
 
 namespace annulus {

@@ -4,11 +4,11 @@
 #include <iterator>
 #include <utility>
 
-#include "attention/error.h"
-#include "attention/status_macros.h"
+#include "base/error.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
-#include "proto/status.h"
-#include "proto/tensor_stream.h"
+#include "proto/wire/status.h"
+#include "proto/wire/tensor_stream.h"
 
 namespace annulus {
 

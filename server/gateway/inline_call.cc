@@ -5,12 +5,12 @@
 #include <utility>
 #include <vector>
 
-#include "attention/status_macros.h"
 #include "base/mutex.h"
-#include "client/job_session.h"
-#include "proto/convert.h"
+#include "base/status_macros.h"
+#include "client/session/job_session.h"
+#include "proto/wire/convert.h"
+#include "server/gateway/attend_request.h"
 #include "server/gateway/inline_job.h"
-#include "server/gateway/request.h"
 
 namespace annulus {
 namespace {

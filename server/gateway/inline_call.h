@@ -5,7 +5,7 @@
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
 #include "server/gateway/gated_call.h"
-#include "server/gateway/options.h"
+#include "server/gateway/gateway_options.h"
 
 namespace annulus {
 

@@ -7,13 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "attention/dtype.h"
-#include "attention/error.h"
-#include "attention/pair_inputs.h"
-#include "attention/status_macros.h"
-#include "attention/synthetic.h"
-#include "proto/convert.h"
-#include "proto/crc32c.h"
+#include "attention/numerics/synthetic.h"
+#include "attention/spec/bias_and_mask_inputs.h"
+#include "attention/spec/dtype.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+#include "proto/wire/convert.h"
+#include "proto/wire/crc32c.h"
 
 namespace annulus {
 namespace {

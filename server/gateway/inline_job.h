@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "annulus/v1/attention.pb.h"
-#include "attention/spec.h"
-#include "attention/tensor_table.h"
+#include "attention/spec/spec.h"
+#include "attention/spec/tensor_table.h"
 
 namespace annulus {
 

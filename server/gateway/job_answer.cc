@@ -6,7 +6,7 @@
 
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "proto/convert.h"
+#include "proto/wire/convert.h"
 
 namespace annulus {
 namespace {

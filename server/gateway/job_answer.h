@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "annulus/v1/attention.pb.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "proto/tensor_stream.h"
+#include "proto/wire/tensor_stream.h"
 
 namespace annulus {
 

@@ -8,8 +8,8 @@
 
 #include "base/mutex.h"
 #include "base/steady_time.h"
-#include "client/strand.h"
-#include "server/coordinator/submission.h"
+#include "client/transport/strand.h"
+#include "server/coordinator/state/submission.h"
 
 namespace annulus {
 namespace {

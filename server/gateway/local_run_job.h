@@ -1,9 +1,9 @@
 #ifndef ANNULUS_SERVER_GATEWAY_LOCAL_RUN_JOB_H_
 #define ANNULUS_SERVER_GATEWAY_LOCAL_RUN_JOB_H_
 
-#include "client/run_job_call.h"
-#include "server/coordinator/options.h"
-#include "server/services/brain.h"
+#include "client/session/run_job_call.h"
+#include "server/coordinator/state/coordinator_options.h"
+#include "server/services/coordinator_loop.h"
 
 namespace annulus {
 

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/merge_partials.h"
-#include "attention/status_macros.h"
-#include "proto/convert.h"
+#include "attention/numerics/merge_partials.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+#include "proto/wire/convert.h"
 
 namespace annulus {
 namespace {

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "grpcpp/support/server_callback.h"
-#include "proto/request.h"
-#include "proto/status.h"
-#include "proto/tensor_stream.h"
-#include "proto/unary_call.h"
-#include "proto/unread_end.h"
+#include "proto/rpc/request_fields.h"
+#include "proto/rpc/slow_reader_guard.h"
+#include "proto/rpc/unary_call.h"
+#include "proto/wire/status.h"
+#include "proto/wire/tensor_stream.h"
 #include "server/services/outbox.h"
 
 namespace annulus {

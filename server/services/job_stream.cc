@@ -2,9 +2,9 @@
 
 #include <utility>
 
-#include "attention/error.h"
-#include "proto/status.h"
-#include "proto/tensor_stream.h"
+#include "base/error.h"
+#include "proto/wire/status.h"
+#include "proto/wire/tensor_stream.h"
 
 namespace annulus {
 namespace {

@@ -8,18 +8,18 @@
 #include "base/mutex.h"
 #include "grpcpp/support/byte_buffer.h"
 #include "grpcpp/support/server_callback.h"
-#include "proto/unread_end.h"
-#include "server/services/brain.h"
+#include "proto/rpc/slow_reader_guard.h"
+#include "server/services/coordinator_loop.h"
 #include "server/services/outbox.h"
 
 namespace annulus {
 
 // A RunJob or WatchJob call: writes what the brain says. Its outbox is bounded; a client that does
 // not read fast enough to keep it from filling loses its call (RESOURCE_EXHAUSTED / SLOW_CLIENT),
-// and with it its job, and where too much waits for all clients (unread_answers.h) one that has
-// kept it waiting for long is cancelled. One that does not read up to the call's end is cancelled
-// after `patience`, and where all is well ReadingTime of what waits for it. Owns no state of jobs;
-// lives until gRPC is done with the call and the brain has let go of it.
+// and with it its job, and where too much waits for all clients (slow_reader_registry.h) one that
+// has kept it waiting for long is cancelled. One that does not read up to the call's end is
+// cancelled after `patience`, and where all is well ReadingTime of what waits for it. Owns no state
+// of jobs; lives until gRPC is done with the call and the brain has let go of it.
 class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public CallSink {
  public:
   JobStream(Brain* brain, grpc::CallbackServerContext* context, absl::Duration patience);

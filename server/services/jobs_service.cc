@@ -4,12 +4,12 @@
 #include <memory>
 #include <utility>
 
-#include "attention/status_macros.h"
-#include "proto/convert.h"
-#include "proto/grpc_time.h"
-#include "proto/request.h"
-#include "proto/unary_call.h"
-#include "server/coordinator/submission.h"
+#include "base/status_macros.h"
+#include "proto/rpc/grpc_time.h"
+#include "proto/rpc/request_fields.h"
+#include "proto/rpc/unary_call.h"
+#include "proto/wire/convert.h"
+#include "server/coordinator/state/submission.h"
 
 namespace annulus {
 namespace {

@@ -2,9 +2,9 @@
 #define ANNULUS_SERVER_SERVICES_JOBS_SERVICE_H_
 
 #include "annulus/v1/jobs.grpc.pb.h"
-#include "proto/unread_end.h"
-#include "server/coordinator/options.h"
-#include "server/services/brain.h"
+#include "proto/rpc/slow_reader_guard.h"
+#include "server/coordinator/state/coordinator_options.h"
+#include "server/services/coordinator_loop.h"
 #include "server/services/job_stream.h"
 
 namespace annulus {

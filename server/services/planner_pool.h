@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/mutex.h"
-#include "server/coordinator/job_plan.h"
+#include "server/coordinator/state/job_plan.h"
 
 namespace annulus {
 

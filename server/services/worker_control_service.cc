@@ -6,12 +6,12 @@
 
 #include "base/mutex.h"
 #include "grpcpp/support/server_callback.h"
-#include "proto/grace.h"
-#include "proto/payload.h"
-#include "proto/status.h"
-#include "proto/tensor_stream.h"
-#include "proto/unread_end.h"
-#include "server/coordinator/errors.h"
+#include "proto/rpc/shared_timer.h"
+#include "proto/rpc/slow_reader_guard.h"
+#include "proto/wire/payload.h"
+#include "proto/wire/status.h"
+#include "proto/wire/tensor_stream.h"
+#include "server/coordinator/state/errors.h"
 #include "server/services/outbox.h"
 
 namespace annulus {

@@ -4,8 +4,8 @@
 #include "absl/time/time.h"
 #include "annulus/control/v1/control.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
-#include "proto/unread_end.h"
-#include "server/services/brain.h"
+#include "proto/rpc/slow_reader_guard.h"
+#include "server/services/coordinator_loop.h"
 
 namespace annulus {
 

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
-#include "attention/error.h"
+#include "base/error.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
-#include "client/callback_thread.h"
+#include "client/transport/callback_thread.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 #include "tests/client/client_jobs.h"

@@ -8,9 +8,9 @@
 #include <utility>
 #include <vector>
 
-#include "attention/error.h"
+#include "base/error.h"
 #include "client/client.h"
-#include "client/gateway_session.h"
+#include "client/session/gateway_session.h"
 #include "tests/client/client_jobs.h"
 #include "tests/client/fake_errors.h"
 #include "tests/client/fake_service.h"

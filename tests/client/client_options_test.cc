@@ -6,7 +6,7 @@
 #include <memory>
 #include <utility>
 
-#include "attention/error.h"
+#include "base/error.h"
 #include "client/client.h"
 #include "tests/client/client_jobs.h"
 #include "tests/client/fake_service.h"

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "attention/error.h"
-#include "client/retry.h"
+#include "base/error.h"
+#include "client/session/retry.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/client/client_jobs.h"

@@ -9,7 +9,7 @@
 #include "base/steady_time.h"
 #include "client/client.h"
 #include "gtest/gtest.h"
-#include "proto/grpc_time.h"
+#include "proto/rpc/grpc_time.h"
 #include "tests/client/client_jobs.h"
 #include "tests/client/fake_service.h"
 

@@ -2,9 +2,9 @@
 #include <optional>
 #include <utility>
 
-#include "attention/error.h"
-#include "proto/convert.h"
-#include "proto/status.h"
+#include "base/error.h"
+#include "proto/wire/convert.h"
+#include "proto/wire/status.h"
 #include "tests/client/fake_errors.h"
 #include "tests/client/fake_service.h"
 

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/time/time.h"
-#include "attention/error.h"
-#include "proto/status.h"
+#include "base/error.h"
+#include "proto/wire/status.h"
 #include "tests/client/fake_service.h"
 
 namespace annulus {

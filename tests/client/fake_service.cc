@@ -7,13 +7,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "attention/error.h"
+#include "base/error.h"
 #include "base/steady_time.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
-#include "proto/convert.h"
-#include "proto/status.h"
+#include "proto/wire/convert.h"
+#include "proto/wire/status.h"
 #include "tests/client/fake_errors.h"
 
 namespace annulus {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
-#include "attention/row_map.h"
-#include "attention/status_macros.h"
-#include "proto/crc32c.h"
-#include "proto/tensor_stream.h"
+#include "attention/sharding/row_map.h"
+#include "base/status_macros.h"
+#include "proto/wire/crc32c.h"
+#include "proto/wire/tensor_stream.h"
 
 namespace annulus {
 namespace {

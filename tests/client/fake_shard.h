@@ -8,9 +8,9 @@
 
 #include "absl/status/status.h"
 #include "annulus/v1/types.pb.h"
-#include "attention/row_map.h"
-#include "attention/tensor_table.h"
-#include "client/scatter.h"
+#include "attention/sharding/row_map.h"
+#include "attention/spec/tensor_table.h"
+#include "client/transport/scatter.h"
 
 namespace annulus {
 

@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "annulus/v1/jobs.grpc.pb.h"
-#include "attention/error.h"
+#include "base/error.h"
 #include "client/client.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
-#include "proto/status.h"
+#include "proto/wire/status.h"
 
 namespace annulus {
 namespace {

@@ -5,14 +5,14 @@
 #include <utility>
 #include <vector>
 
-#include "attention/error.h"
+#include "base/error.h"
 #include "base/steady_time.h"
 #include "client/client.h"
-#include "client/job_session.h"
+#include "client/session/job_session.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
-#include "proto/convert.h"
-#include "proto/grace.h"
+#include "proto/rpc/shared_timer.h"
+#include "proto/wire/convert.h"
 #include "tests/client/client_jobs.h"
 #include "tests/client/fake_service.h"
 

@@ -146,7 +146,7 @@ class ManifestsTest(unittest.TestCase):
 
         held = 2 * mib("max-request-bytes") + mib("max-inline-bytes")  # Of jobs, and as much of dry runs.
         held += int(flags["max-attend-calls"]) * (4 + workers)
-        held += 256 + 8192 * 10 // 1024  # Answers that nobody reads, proto/unread_answers.h.
+        held += 256 + 8192 * 10 // 1024  # Answers that nobody reads, proto/rpc/slow_reader_registry.h.
         limit = container["resources"]["limits"]["memory"]
         self.assertTrue(limit.endswith("Mi"), limit)
         self.assertLessEqual(held + 256, int(limit[:-2]), "with 256 MiB for the rest")

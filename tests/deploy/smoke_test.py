@@ -5,7 +5,7 @@ import os
 import subprocess
 import unittest
 
-from tests.end_to_end import cluster
+from tests.end_to_end.harness import cluster
 
 
 class SmokeTest(unittest.TestCase):

@@ -2,8 +2,8 @@
 
 import unittest
 
-from tests.end_to_end import cluster
-from tests.end_to_end.attend_case import AttendCase
+from tests.end_to_end.harness import cluster
+from tests.end_to_end.harness.attend_case import AttendCase
 
 SHAPE = "1,300,500,4,2,64,fp32,3"
 HAS_AMX = "amx_bf16" in open("/proc/cpuinfo").read().split()

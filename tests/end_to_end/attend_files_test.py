@@ -7,8 +7,8 @@ import unittest
 import numpy
 from safetensors.numpy import load_file
 
-from tests.end_to_end.attend_case import LAYOUTS, STRATEGIES, AttendCase, hidden_by, judged, load_tensors, reference
-from tests.end_to_end.attend_case import rounded, save_tensors
+from tests.end_to_end.harness.attend_case import LAYOUTS, STRATEGIES, AttendCase, hidden_by, judged, load_tensors, reference
+from tests.end_to_end.harness.attend_case import rounded, save_tensors
 
 REAL_DATA = "tests/data/minilm_layer3.safetensors"
 # Masks of AttentionSpec's JSON, beside the plain ones.

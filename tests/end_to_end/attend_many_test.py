@@ -4,7 +4,7 @@ import os
 import random
 import unittest
 
-from tests.end_to_end import cluster, raw_client, raw_job, service_case
+from tests.end_to_end.harness import cluster, raw_client, raw_job, service_case
 
 JOBS = 60
 

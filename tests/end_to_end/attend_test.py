@@ -8,8 +8,8 @@ import subprocess
 import threading
 import unittest
 
-from tests.end_to_end import cluster, service_case
-from tests.end_to_end.attend_case import LAYOUTS, PATHS, STRATEGIES, AttendCase
+from tests.end_to_end.harness import cluster, service_case
+from tests.end_to_end.harness.attend_case import LAYOUTS, PATHS, STRATEGIES, AttendCase
 
 LENGTHS = (0, 1, 7, 509, 4097, 16385)
 DTYPES = ("fp32", "bf16", "fp16")

@@ -10,8 +10,8 @@ import numpy as np
 from safetensors import deserialize
 from safetensors.numpy import save
 
-from tests.end_to_end import service_case
-from tests.end_to_end.service_case import ServiceCase
+from tests.end_to_end.harness import service_case
+from tests.end_to_end.harness.service_case import ServiceCase
 
 REFUSED = 3
 ROWS, HEADS, DIM = 4, 2, 8

@@ -3,10 +3,10 @@
 import math
 import unittest
 
-from tests.end_to_end import cluster, raw_client
-from tests.end_to_end.raw_client import attention_pb2, jobs_pb2, types_pb2
-from tests.end_to_end.raw_job import Job
-from tests.end_to_end.service_case import ServiceCase
+from tests.end_to_end.harness import cluster, raw_client
+from tests.end_to_end.harness.raw_client import attention_pb2, jobs_pb2, types_pb2
+from tests.end_to_end.harness.raw_job import Job
+from tests.end_to_end.harness.service_case import ServiceCase
 
 MAX_INT32, MAX_INT64 = 2**31 - 1, 2**63 - 1
 

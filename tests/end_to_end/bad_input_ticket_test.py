@@ -2,10 +2,10 @@
 
 import unittest
 
-from tests.end_to_end import raw_client, raw_job
-from tests.end_to_end.direct_job import DirectJob
-from tests.end_to_end.raw_client import data_plane_pb2, types_pb2
-from tests.end_to_end.service_case import ServiceCase, wait_for
+from tests.end_to_end.harness import raw_client, raw_job
+from tests.end_to_end.harness.direct_job import DirectJob
+from tests.end_to_end.harness.raw_client import data_plane_pb2, types_pb2
+from tests.end_to_end.harness.service_case import ServiceCase, wait_for
 
 
 class TicketTest(ServiceCase):

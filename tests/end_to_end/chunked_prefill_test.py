@@ -4,7 +4,7 @@ import unittest
 
 import numpy
 
-from tests.end_to_end.attend_case import LAYOUTS, STRATEGIES, AttendCase, hidden_by, judged, rounded
+from tests.end_to_end.harness.attend_case import LAYOUTS, STRATEGIES, AttendCase, hidden_by, judged, rounded
 
 # Of the parts. None but the second is one of a kernel's tile or block of keys; the third is one row.
 ENDS = (300, 768, 769, 1000)

@@ -5,10 +5,10 @@ import os
 import unittest
 import unittest.mock
 
-from tests.end_to_end import cluster, raw_client, raw_job
-from tests.end_to_end.direct_job import DirectJob
-from tests.end_to_end.raw_client import jobs_pb2, types_pb2
-from tests.end_to_end.service_case import ServiceCase, await_idle, cluster_state, wait_for
+from tests.end_to_end.harness import cluster, raw_client, raw_job
+from tests.end_to_end.harness.direct_job import DirectJob
+from tests.end_to_end.harness.raw_client import jobs_pb2, types_pb2
+from tests.end_to_end.harness.service_case import ServiceCase, await_idle, cluster_state, wait_for
 
 MIB = 1 << 20
 LIMITS = {"staging": 64 * MIB, "device": 256 * MIB, "sessions": 0}

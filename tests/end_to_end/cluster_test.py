@@ -5,8 +5,8 @@ import stat
 import tempfile
 import unittest
 
-from tests.end_to_end import cluster
-from tests.end_to_end.waiting import runs
+from tests.end_to_end.harness import cluster
+from tests.end_to_end.harness.waiting import runs
 
 READY = 'echo "ready 127.0.0.1:4711 workers=2"\n'
 # A process of the same session that outlives its parent; its id goes to $PIDS.

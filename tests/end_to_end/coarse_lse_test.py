@@ -9,8 +9,8 @@ import unittest
 
 import numpy
 
-from tests.end_to_end.attend_case import ALL_LAYOUTS, ALL_STRATEGIES, PATHS, every_pair, load_tensors, ranks, rounded, save_tensors
-from tests.end_to_end.gradient_case import GradientCase
+from tests.end_to_end.harness.attend_case import ALL_LAYOUTS, ALL_STRATEGIES, PATHS, every_pair, load_tensors, ranks, rounded, save_tensors
+from tests.end_to_end.harness.gradient_case import GradientCase
 
 Q_LEN, KV_LEN, HEADS = 40, 50, 4
 LOWEST = {"fp32": float(numpy.finfo(numpy.float32).min), "bf16": -(2.0 - 2.0**-7) * 2.0**127}

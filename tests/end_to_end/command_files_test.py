@@ -9,8 +9,8 @@ import unittest
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from tests.end_to_end import cluster, service_case
-from tests.end_to_end.service_case import ServiceCase
+from tests.end_to_end.harness import cluster, service_case
+from tests.end_to_end.harness.service_case import ServiceCase
 
 
 class CommandFilesTest(ServiceCase):

@@ -13,9 +13,9 @@ import unittest
 import numpy
 import safetensors.numpy
 
-from tests.end_to_end import processes, raw_client, raw_job, service_case
-from tests.end_to_end.direct_job import DirectJob
-from tests.end_to_end.raw_client import attention_pb2, types_pb2
+from tests.end_to_end.harness import processes, raw_client, raw_job, service_case
+from tests.end_to_end.harness.direct_job import DirectJob
+from tests.end_to_end.harness.raw_client import attention_pb2, types_pb2
 
 WORKERS = 4
 # A file of NaN alone: memory that has held it, and a neighbour that computes with it, must not be seen.

@@ -11,7 +11,7 @@ import unittest
 import grpc
 import numpy
 
-from tests.end_to_end import cluster
+from tests.end_to_end.harness import cluster
 from tools.testing import proto_stubs
 
 

@@ -3,7 +3,7 @@
 import re
 import unittest
 
-from tests.end_to_end import cluster
+from tests.end_to_end.harness import cluster
 
 COMMANDS = (
     ("annulus-coordinator",), ("annulus-worker",),

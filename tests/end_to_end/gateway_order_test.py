@@ -5,7 +5,7 @@ import unittest
 
 import grpc
 
-from tests.end_to_end import cluster
+from tests.end_to_end.harness import cluster
 from tools.testing import proto_stubs
 
 JOBS, ROWS, STEP, HEADS, DIM = 300, 256, 4, 2, 16

@@ -7,7 +7,7 @@ import unittest
 import numpy
 from safetensors.numpy import load_file, save_file
 
-from tests.end_to_end.attend_case import ALL_LAYOUTS, GRIDS, LAYOUTS, PATHS, RUNS, AttendCase, every_pair, ranks
+from tests.end_to_end.harness.attend_case import ALL_LAYOUTS, GRIDS, LAYOUTS, PATHS, RUNS, AttendCase, every_pair, ranks
 
 HEADS, KV_HEADS, DIM, VALUE_DIM = 4, 2, 16, 24
 

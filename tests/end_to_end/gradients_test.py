@@ -8,10 +8,10 @@ import numpy
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from tests.end_to_end import segments
-from tests.end_to_end.attend_case import (ALL_LAYOUTS, ALL_STRATEGIES, FILE_DTYPES, GRIDS, PATHS, RUNS, AttendCase, every_pair, hidden_by, judged,
+from tests.end_to_end.harness import segments
+from tests.end_to_end.harness.attend_case import (ALL_LAYOUTS, ALL_STRATEGIES, FILE_DTYPES, GRIDS, PATHS, RUNS, AttendCase, every_pair, hidden_by, judged,
                                           kept_weights, load_tensors, ranks, rounded, save_tensors)
-from tests.end_to_end.gradient_case import GradientCase, gradients
+from tests.end_to_end.harness.gradient_case import GradientCase, gradients
 
 MASKS = (
     {},

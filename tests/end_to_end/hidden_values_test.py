@@ -6,8 +6,8 @@ import unittest
 
 import numpy
 
-from tests.end_to_end.attend_case import ALL_STRATEGIES, judged, rounded
-from tests.end_to_end.gradient_case import GradientCase
+from tests.end_to_end.harness.attend_case import ALL_STRATEGIES, judged, rounded
+from tests.end_to_end.harness.gradient_case import GradientCase
 
 LAYOUTS = ("contiguous", "zigzag", "striped", "by-area", "zigzag-per-sequence")
 ROWS, WINDOW = 260, 40

@@ -5,8 +5,8 @@ import unittest
 
 import grpc
 
-from tests.end_to_end import cluster, processes, raw_client, service_case
-from tests.end_to_end.raw_client import attention_pb2, types_pb2
+from tests.end_to_end.harness import cluster, processes, raw_client, service_case
+from tests.end_to_end.harness.raw_client import attention_pb2, types_pb2
 
 BUDGET_MIB = 4
 SECONDS = 60

@@ -10,8 +10,8 @@ import unittest
 
 import numpy
 
-from tests.end_to_end import cluster
-from tests.end_to_end.attend_case import ALL_LAYOUTS, ALL_STRATEGIES, LARGEST_BUDGET, hidden_by, kept_weights, mask_of, rounded
+from tests.end_to_end.harness import cluster
+from tests.end_to_end.harness.attend_case import ALL_LAYOUTS, ALL_STRATEGIES, LARGEST_BUDGET, hidden_by, kept_weights, mask_of, rounded
 
 HEADS, KV_HEADS, DIM, ROWS, KEYS = 4, 2, 8, 30, 37
 SLOPES, SINKS = [0.5, 0.25, 0.125, -0.0625], [2.0, -1.0, 0.5, 4.0]

@@ -5,8 +5,8 @@ import os
 import re
 import tempfile
 
-from tests.end_to_end import cluster
-from tests.end_to_end.service_case import ServiceCase
+from tests.end_to_end.harness import cluster
+from tests.end_to_end.harness.service_case import ServiceCase
 
 # Printed only where something is lost, or by jobs of their own.
 RARE = {"stats_partial", "used", "release_unconfirmed", "d_bias_whole", "message", "execution"}

@@ -11,9 +11,9 @@ import unittest
 
 import numpy
 
-from tests.end_to_end import cluster, processes, raw_client, service_case
-from tests.end_to_end.attend_case import PATHS, load_tensors, rounded, save_tensors
-from tests.end_to_end.raw_client import attention_pb2, jobs_pb2, types_pb2
+from tests.end_to_end.harness import cluster, processes, raw_client, service_case
+from tests.end_to_end.harness.attend_case import PATHS, load_tensors, rounded, save_tensors
+from tests.end_to_end.harness.raw_client import attention_pb2, jobs_pb2, types_pb2
 
 WORKERS = 3
 HAS_AMX = "amx_bf16" in open("/proc/cpuinfo").read().split()

@@ -5,7 +5,7 @@ import unittest
 
 import numpy
 
-from tests.end_to_end.attend_case import ALL_LAYOUTS, ALL_STRATEGIES, AttendCase, hidden_by, mask_of, reference, rounded
+from tests.end_to_end.harness.attend_case import ALL_LAYOUTS, ALL_STRATEGIES, AttendCase, hidden_by, mask_of, reference, rounded
 
 SEQUENCES = ((90, 120, 0), (70, 70, 2), (61, 40, 4))  # Query rows, key rows, mask.
 HEADS, GROUP, DIM = 6, 3, 16

@@ -9,9 +9,9 @@ import unittest
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
-from tests.end_to_end import raw_client
-from tests.end_to_end.raw_client import attention_pb2, types_pb2
-from tests.end_to_end.service_case import ServiceCase
+from tests.end_to_end.harness import raw_client
+from tests.end_to_end.harness.raw_client import attention_pb2, types_pb2
+from tests.end_to_end.harness.service_case import ServiceCase
 
 E, BASE_2 = types_pb2.Outputs.LSE_BASE_E, types_pb2.Outputs.LSE_BASE_2
 ROWS_HEADS = attention_pb2.Partial.LSE_LAYOUT_ROWS_HEADS

@@ -3,7 +3,7 @@
 import json
 import unittest
 
-from tests.end_to_end import processes
+from tests.end_to_end.harness import processes
 
 SHAPE = "1,300,500,4,2,64,fp32,3"
 

@@ -5,9 +5,9 @@ import unittest
 
 import numpy
 
-from tests.end_to_end import raw_client
-from tests.end_to_end.attend_case import ALL_STRATEGIES, LAYOUTS, AttendCase, documented, every_pair, hidden_by, judged, modified, ranks, rounded
-from tests.end_to_end.raw_client import attention_pb2, types_pb2
+from tests.end_to_end.harness import raw_client
+from tests.end_to_end.harness.attend_case import ALL_STRATEGIES, LAYOUTS, AttendCase, documented, every_pair, hidden_by, judged, modified, ranks, rounded
+from tests.end_to_end.harness.raw_client import attention_pb2, types_pb2
 
 OPTIONS = {
     "soft cap": {"softCap": 1.25},

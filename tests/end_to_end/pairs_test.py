@@ -7,9 +7,9 @@ import unittest
 import numpy
 from safetensors.numpy import load_file, save_file
 
-from tests.end_to_end import raw_client
-from tests.end_to_end.attend_case import ALL_STRATEGIES, AttendCase
-from tests.end_to_end.raw_client import attention_pb2, types_pb2
+from tests.end_to_end.harness import raw_client
+from tests.end_to_end.harness.attend_case import ALL_STRATEGIES, AttendCase
+from tests.end_to_end.harness.raw_client import attention_pb2, types_pb2
 
 BITS = {"masks": [{"causal": True, "bitMask": True}]}
 OPTIONS = {

@@ -13,8 +13,8 @@ import time
 import unittest
 import unittest.mock
 
-from tests.end_to_end import cluster
-from tests.end_to_end.waiting import runs, stat_of
+from tests.end_to_end.harness import cluster
+from tests.end_to_end.harness.waiting import runs, stat_of
 
 WAIT_SECONDS = 30
 

@@ -9,8 +9,8 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from tests.end_to_end import cluster
-from tests.end_to_end.service_case import ServiceCase
+from tests.end_to_end.harness import cluster
+from tests.end_to_end.harness.service_case import ServiceCase
 
 LAYOUTS = ("contiguous", "zigzag", "striped", "by-area", "zigzag-per-sequence")
 

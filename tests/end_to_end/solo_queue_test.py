@@ -4,9 +4,9 @@ import signal
 import subprocess
 import unittest
 
-from tests.end_to_end import cluster, raw_client, raw_job
-from tests.end_to_end.direct_job import DirectJob
-from tests.end_to_end.service_case import ServiceCase, cluster_state, wait_for
+from tests.end_to_end.harness import cluster, raw_client, raw_job
+from tests.end_to_end.harness.direct_job import DirectJob
+from tests.end_to_end.harness.service_case import ServiceCase, cluster_state, wait_for
 
 # Half a minute of work on the slowest path of the kernel.
 FRONT = ("--synthetic", "1,16384,16384,8,8,64,fp32,1", "--world-size", "1", "--timeout", "2h")

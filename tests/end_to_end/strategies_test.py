@@ -6,9 +6,9 @@ import unittest
 
 import numpy
 
-from tests.end_to_end import segments
-from tests.end_to_end.attend_case import ALL_LAYOUTS, LAYOUTS, PATHS, AttendCase, every_pair, judged, rounded
-from tests.end_to_end.gradient_case import GradientCase
+from tests.end_to_end.harness import segments
+from tests.end_to_end.harness.attend_case import ALL_LAYOUTS, LAYOUTS, PATHS, AttendCase, every_pair, judged, rounded
+from tests.end_to_end.harness.gradient_case import GradientCase
 
 # Name, ranks, flags, and what the answer then says.
 RUNS = (

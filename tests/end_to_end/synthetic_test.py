@@ -6,9 +6,9 @@ import unittest
 
 import numpy
 
-from tests.end_to_end import raw_client
-from tests.end_to_end.raw_client import attention_pb2, types_pb2
-from tests.end_to_end.service_case import ServiceCase
+from tests.end_to_end.harness import raw_client
+from tests.end_to_end.harness.raw_client import attention_pb2, types_pb2
+from tests.end_to_end.harness.service_case import ServiceCase
 
 SEED = 2**40 + 7
 Q_LEN, KV_LEN, Q_HEADS, KV_HEADS, DIM = 6, 9, 4, 2, 16

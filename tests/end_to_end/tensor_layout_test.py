@@ -5,8 +5,8 @@ import unittest
 
 import numpy
 
-from tests.end_to_end.attend_case import load_tensors, rounded, save_tensors
-from tests.end_to_end.gradient_case import GradientCase
+from tests.end_to_end.harness.attend_case import load_tensors, rounded, save_tensors
+from tests.end_to_end.harness.gradient_case import GradientCase
 
 # From the layout that a file without the flag has, with a batch and without one.
 ORDERS = {"bshd": (0, 1, 2, 3), "bhsd": (0, 2, 1, 3), "sbhd": (1, 0, 2, 3), "thd": (0, 1, 2), "hnd": (1, 0, 2)}

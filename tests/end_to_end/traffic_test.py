@@ -7,8 +7,8 @@ import unittest
 
 import numpy
 
-from tests.end_to_end.attend_case import ALL_STRATEGIES, PATHS, every_pair
-from tests.end_to_end.gradient_case import GradientCase
+from tests.end_to_end.harness.attend_case import ALL_STRATEGIES, PATHS, every_pair
+from tests.end_to_end.harness.gradient_case import GradientCase
 
 COMMANDS = ("attend", "gradients")
 # An exchange of heads moves every row, whatever it sees.

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "proto/convert.h"
-#include "proto/status.h"
+#include "proto/wire/convert.h"
+#include "proto/wire/status.h"
 #include "tests/reference/from_spec.h"
 
 namespace annulus {

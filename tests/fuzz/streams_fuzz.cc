@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "annulus/v1/attention.pb.h"
-#include "attention/error.h"
-#include "client/safetensors.h"
-#include "proto/tensor_stream.h"
+#include "base/error.h"
+#include "client/cli/safetensors/safetensors.h"
+#include "proto/wire/tensor_stream.h"
 
 namespace annulus {
 namespace {

@@ -9,11 +9,11 @@
 #include <optional>
 #include <vector>
 
-#include "attention/error.h"
-#include "attention/mask.h"
-#include "attention/spec.h"
-#include "attention/tensor_table.h"
-#include "attention/validate.h"
+#include "attention/mask/mask.h"
+#include "attention/spec/spec.h"
+#include "attention/spec/tensor_table.h"
+#include "attention/validate/validate.h"
+#include "base/error.h"
 
 namespace annulus {
 namespace {

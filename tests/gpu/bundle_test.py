@@ -137,7 +137,7 @@ class BundleTest(unittest.TestCase):
         self.assertLess(gpu_bundle.pack(shared, os.path.join(self.folder, "shared.tar.xz")), 11 << 20)
 
     def test_nccl_is_taken_along_and_used_where_the_machine_has_none(self):
-        library = os.path.abspath("tests/comm/libnccl_fake.so")
+        library = os.path.abspath("tests/worker/comm/libnccl_fake.so")
         probe = os.path.join(self.folder, "probe")
         with open(probe, "w", encoding="utf-8") as file:
             file.write("#!/bin/sh\n")

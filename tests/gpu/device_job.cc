@@ -4,8 +4,8 @@
 #include <chrono>
 #include <random>
 
-#include "attention/dtype.h"
-#include "attention/status_macros.h"
+#include "attention/spec/dtype.h"
+#include "base/status_macros.h"
 
 namespace annulus {
 

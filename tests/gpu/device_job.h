@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "attention/block_layout.h"
-#include "attention/mask.h"
-#include "attention/row_map.h"
-#include "attention/spec.h"
+#include "attention/mask/mask.h"
+#include "attention/schedule/model/block_layout.h"
+#include "attention/sharding/row_map.h"
+#include "attention/spec/spec.h"
 #include "worker/device/device.h"
 #include "worker/kernel/attention_kernel.h"
 

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/device/device_conformance.h"
 #include "tests/gpu/cuda_host_function.h"
 #include "tests/gpu/real_gpu.h"
+#include "tests/worker/device/device_conformance.h"
 #include "worker/device/cuda_runtime.h"
 
 namespace annulus {

@@ -11,7 +11,7 @@ import json
 import os
 import sys
 
-from tests.end_to_end import processes
+from tests.end_to_end.harness import processes
 
 # So that two ranks can share a GPU, and nothing of a network is looked for.
 NCCL = {"NCCL_NET": "Socket", "NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2",

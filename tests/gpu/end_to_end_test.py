@@ -8,7 +8,7 @@ import subprocess
 import unittest
 from unittest import mock
 
-from tests.end_to_end import processes
+from tests.end_to_end.harness import processes
 from tests.gpu import end_to_end, whole_jobs
 
 FIGURE = {"name": "f", "value": 1.0, "ratio": 1.0}

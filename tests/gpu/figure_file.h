@@ -6,7 +6,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "tests/bench/report.h"
+#include "benchmarks/bench_report.h"
 
 namespace annulus {
 

@@ -16,15 +16,15 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "attention/dtype.h"
-#include "attention/shard_plan.h"
-#include "attention/status_macros.h"
-#include "attention/tensor_table.h"
-#include "tests/bench/report.h"
-#include "tests/executor/gpu_group.h"
+#include "attention/sharding/shard_plan.h"
+#include "attention/spec/dtype.h"
+#include "attention/spec/tensor_table.h"
+#include "base/status_macros.h"
+#include "benchmarks/bench_report.h"
 #include "tests/gpu/device_job.h"
 #include "tests/gpu/figure_file.h"
 #include "tests/gpu/real_gpu.h"
+#include "tests/worker/executor/gpu_group.h"
 #include "worker/device/cuda_runtime.h"
 
 namespace annulus {

@@ -7,7 +7,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/device/cuda_context.h"
 #include "worker/device/cuda_runtime.h"
-#include "worker/kernel/cuda/shared_bytes.h"
+#include "worker/kernel/cuda/sm80/shared_bytes.h"
 
 namespace annulus {
 namespace {

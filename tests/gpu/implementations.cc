@@ -1,10 +1,10 @@
-#include "tests/kernel/implementations.h"
+#include "tests/worker/kernel/implementations.h"
 
 #include <utility>
 
 #include "gtest/gtest.h"
 #include "tests/gpu/real_gpu.h"
-#include "tests/kernel/mirrored_kernel.h"
+#include "tests/worker/kernel/mirrored_kernel.h"
 
 namespace annulus {
 

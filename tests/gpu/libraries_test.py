@@ -54,7 +54,7 @@ class LibrariesTest(unittest.TestCase):
         self.assertEqual(self.find([], {wheel: 91900}, {"ANNULUS_CUDNN_LIBRARY": "/mine.so"}), "/mine.so")
 
     def test_a_library_says_its_version(self):
-        self.assertEqual(run.version_number(os.path.abspath("tests/comm/libnccl_fake.so"), "ncclGetVersion"), 22809)
+        self.assertEqual(run.version_number(os.path.abspath("tests/worker/comm/libnccl_fake.so"), "ncclGetVersion"), 22809)
         self.assertIsNone(run.version_number("libno-such.so", "ncclGetVersion"))
 
     def test_parts_with_cudnn_find_the_wheels_nvrtc_where_the_machine_has_none(self):

@@ -11,10 +11,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "attention/status_macros.h"
+#include "base/status_macros.h"
 #include "gtest/gtest.h"
-#include "tests/comm/group.h"
 #include "tests/gpu/real_gpu.h"
+#include "tests/worker/comm/group.h"
 #include "worker/comm/nccl.h"
 #include "worker/comm/nccl_library.h"
 

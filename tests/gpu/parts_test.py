@@ -97,9 +97,9 @@ class PartsTest(Case):
         library = os.path.join(self.out, "no_library.so")
         self.assertEqual(run.library_text(None, "ncclGetVersion"), "none")
         self.assertEqual(run.library_text(library, "ncclGetVersion"), f"of unknown version, {library}")
-        nccl = os.path.abspath("tests/comm/libnccl_fake.so")
+        nccl = os.path.abspath("tests/worker/comm/libnccl_fake.so")
         self.assertEqual(run.library_text(nccl, "ncclGetVersion"), f"2.28.9, {nccl}")
-        cudnn = os.path.abspath("tests/kernel/cuda/libcudnn_old.so")
+        cudnn = os.path.abspath("tests/worker/kernel/cuda/cudnn/libcudnn_old.so")
         self.assertEqual(run.library_text(cudnn, "cudnnGetVersion"), f"8.9.7, {cudnn}")
 
     def test_backward_shapes_are_those_of_the_peer(self):
@@ -112,7 +112,7 @@ class PartsTest(Case):
     def test_what_a_checker_runs_is_among_the_cases_of_its_suite(self):
         for suite, cases in parts.CHECKED_CASES.items():
             self.assertIn(suite, parts.KERNEL_SUITES)
-            with open(f"tests/kernel/{suite}_test.cc", encoding="utf-8") as file:
+            with open(f"tests/worker/kernel/{suite}_test.cc", encoding="utf-8") as file:
                 names = re.findall(r"^TEST_P\(\w+, (\w+)\)", file.read(), re.MULTILINE)
             for case in cases:
                 self.assertTrue([name for name in names if case in name], (suite, case))

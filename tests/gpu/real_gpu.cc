@@ -2,11 +2,11 @@
 
 #include <cstdlib>
 
-#include "attention/status_macros.h"
+#include "base/status_macros.h"
 #include "worker/device/cuda_runtime.h"
-#include "worker/kernel/cuda/cudnn_library.h"
+#include "worker/kernel/cuda/cudnn/cudnn_library.h"
 #include "worker/kernel/cuda/device_kernel.h"
-#include "worker/kernel/cuda/shared_bytes.h"
+#include "worker/kernel/cuda/sm80/shared_bytes.h"
 
 namespace annulus {
 

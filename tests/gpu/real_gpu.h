@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "worker/device/cuda_device.h"
 #include "worker/kernel/attention_kernel.h"
-#include "worker/kernel/cuda/cudnn_plan.h"
+#include "worker/kernel/cuda/cudnn/cudnn_plan.h"
 
 namespace annulus {
 

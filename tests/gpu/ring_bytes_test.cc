@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "attention/spec.h"
+#include "attention/spec/spec.h"
 #include "gtest/gtest.h"
 #include "worker/executor/program.h"
 

@@ -30,7 +30,7 @@ TESTS = ("device_test", "virtual_ranks_test", "nccl_ranks_test", "gpu_bench", "g
 PROGRAMS = ("annulus", "annulus-coordinator", "annulus-worker")
 # What parts run beside programs, and how parts are put together.
 SCRIPTS = ("tests/gpu/files.py", "tests/gpu/parts.py", "tests/gpu/peers.py", "tests/gpu/end_to_end.py", "tests/gpu/whole_jobs.py",
-           "tests/end_to_end/cluster.py", "tests/end_to_end/processes.py")
+           "tests/end_to_end/harness/cluster.py", "tests/end_to_end/harness/processes.py")
 CLOCKS = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu,persistence_mode,mig.mode.current"
 # From the first question to the last part's begin or end: with runner.KILL_SECONDS and one more question of nvidia-smi, four minutes.
 ALL_SECONDS, SMI_SECONDS, PROBE_SECONDS = 205, 10, 20

@@ -8,7 +8,7 @@ import time
 import unittest
 from unittest import mock
 
-from tests.end_to_end.waiting import runs, wait_for
+from tests.end_to_end.harness.waiting import runs, wait_for
 from tests.gpu import results, runner
 from tests.gpu.fake_parts import WAIT, Case, fake
 from tests.gpu.runner import Part

@@ -11,14 +11,14 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "attention/capability.h"
-#include "attention/status_macros.h"
+#include "attention/validate/capability.h"
+#include "base/status_macros.h"
 #include "gtest/gtest.h"
-#include "tests/attention/schedule_cases.h"
-#include "tests/executor/conformance_cases.h"
-#include "tests/executor/gpu_group.h"
-#include "tests/executor/same_bits.h"
+#include "tests/attention/schedule/schedule_cases.h"
 #include "tests/gpu/real_gpu.h"
+#include "tests/worker/executor/conformance_cases.h"
+#include "tests/worker/executor/gpu_group.h"
+#include "tests/worker/executor/same_bits.h"
 #include "worker/device/cuda_runtime.h"
 
 namespace annulus {

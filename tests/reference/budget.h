@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "attention/error_budget.h"
+#include "attention/numerics/error_budget.h"
 #include "tests/reference/reference_attention.h"
 
 namespace annulus::reference {

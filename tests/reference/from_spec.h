@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "attention/spec.h"
+#include "attention/spec/spec.h"
 #include "tests/reference/reference_attention.h"
 
 namespace annulus::reference {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "attention/error_budget.h"
+#include "attention/numerics/error_budget.h"
 #include "tests/reference/budget.h"
 #include "tests/reference/reference_gradients.h"
 
@@ -25,9 +25,9 @@ struct GradientAnswer {
 // The error budget (docs/numerics.md) for gradients, tensor by tensor and head by head:
 //   max |answer − exact| <= 2 · max |naive − exact| + ½ ulp(max |exact|)
 // with a naive of their own. For fewer than 4,096 rows the naive error is the largest of all heads
-// and of up to 8 orders of the sums: that of a few weights is luck; and what attention/pair_error.h
-// allows is added. The failure names the worst tensor, head, row and both errors. Costs pairs ×
-// dims × heads up to a hundred times in scalar code.
+// and of up to 8 orders of the sums: that of a few weights is luck; and what
+// attention/numerics/pair_error.h allows is added. The failure names the worst tensor, head, row
+// and both errors. Costs pairs × dims × heads up to a hundred times in scalar code.
 testing::AssertionResult CheckGradients(const Input& input, const Upstream& upstream,
                                         const GradientAnswer& answer);
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "attention/pair_error.h"
+#include "attention/numerics/pair_error.h"
 #include "tests/reference/normal_numbers.h"
 
 namespace annulus::reference {

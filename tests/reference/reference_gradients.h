@@ -28,8 +28,8 @@ struct Upstream {
 struct Gradients {
   std::vector<double> dq, dk, dv, d_sink, d_bias;
 
-  // Of exact ones, by head of each: the most that attention/pair_error.h allows one of few to be
-  // off besides.
+  // Of exact ones, by head of each: the most that attention/numerics/pair_error.h allows one of few
+  // to be off besides.
   std::vector<double> dq_allowed, dk_allowed, dv_allowed, d_sink_allowed, d_bias_allowed;
 };
 

@@ -1,7 +1,7 @@
 #include <functional>
 
 #include "gtest/gtest.h"
-#include "tests/server/coordinator_harness.h"
+#include "tests/server/coordinator/coordinator_harness.h"
 
 namespace annulus {
 namespace {

@@ -9,10 +9,10 @@
 
 #include "annulus/v1/data_plane.grpc.pb.h"
 #include "annulus/v1/jobs.grpc.pb.h"
-#include "attention/error.h"
+#include "base/error.h"
 #include "client/client.h"
 #include "gtest/gtest.h"
-#include "proto/convert.h"
+#include "proto/wire/convert.h"
 #include "server/coordinator_server.h"
 #include "tests/worker/small_worker.h"
 #include "worker/worker.h"

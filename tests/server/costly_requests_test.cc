@@ -6,11 +6,11 @@
 #include <string>
 
 #include "annulus/v1/attention.grpc.pb.h"
-#include "attention/error.h"
+#include "base/error.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
-#include "proto/request.h"
-#include "proto/status.h"
+#include "proto/rpc/request_fields.h"
+#include "proto/wire/status.h"
 #include "tests/server/server_case.h"
 
 namespace annulus {

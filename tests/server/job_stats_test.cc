@@ -1,7 +1,7 @@
 // What a job is said to have taken.
 #include "gtest/gtest.h"
-#include "proto/convert.h"
-#include "tests/server/coordinator_harness.h"
+#include "proto/wire/convert.h"
+#include "tests/server/coordinator/coordinator_harness.h"
 
 namespace annulus {
 namespace {

@@ -10,13 +10,13 @@
 #include "annulus/control/v1/control.grpc.pb.h"
 #include "annulus/v1/attention.grpc.pb.h"
 #include "annulus/v1/jobs.grpc.pb.h"
-#include "attention/error.h"
+#include "base/error.h"
 #include "base/steady_time.h"
 #include "grpc/health/v1/health.grpc.pb.h"
 #include "gtest/gtest.h"
-#include "proto/status.h"
+#include "proto/wire/status.h"
 #include "server/coordinator_server.h"
-#include "tests/server/messages.h"
+#include "tests/server/coordinator/messages.h"
 #include "tests/server/server_case.h"
 
 namespace annulus {

@@ -11,11 +11,11 @@
 
 #include "annulus/control/v1/control.grpc.pb.h"
 #include "annulus/v1/jobs.grpc.pb.h"
-#include "attention/error.h"
+#include "base/error.h"
 #include "gtest/gtest.h"
-#include "proto/status.h"
+#include "proto/wire/status.h"
 #include "server/coordinator_server.h"
-#include "tests/server/messages.h"
+#include "tests/server/coordinator/messages.h"
 
 namespace annulus {
 namespace {

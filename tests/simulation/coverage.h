@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "server/coordinator/core.h"
+#include "server/coordinator/state/coordinator_tables.h"
 
 namespace annulus {
 

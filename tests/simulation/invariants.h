@@ -7,7 +7,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "server/coordinator/core.h"
+#include "server/coordinator/state/coordinator_tables.h"
 
 namespace annulus {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "server/coordinator/core.h"
+#include "server/coordinator/state/coordinator_tables.h"
 
 namespace annulus {
 

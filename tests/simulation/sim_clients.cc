@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "proto/convert.h"
+#include "base/error.h"
+#include "proto/wire/convert.h"
 
 namespace annulus {
 

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/coordinator/event.h"
-#include "server/coordinator/options.h"
+#include "server/coordinator/state/coordinator_options.h"
+#include "server/coordinator/state/event.h"
 #include "tests/simulation/agenda.h"
 #include "worker/staging/shard_id.h"
 

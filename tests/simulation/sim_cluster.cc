@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "attention/status_macros.h"
+#include "base/status_macros.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
-#include "proto/convert.h"
-#include "server/coordinator/errors.h"
+#include "proto/wire/convert.h"
+#include "server/coordinator/state/errors.h"
 
 namespace annulus {
 

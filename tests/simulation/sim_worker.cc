@@ -5,11 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "attention/capability.h"
-#include "attention/schedule.h"
-#include "proto/convert.h"
-#include "proto/rates.h"
-#include "server/coordinator/job_plan.h"
+#include "attention/schedule/schedule.h"
+#include "attention/validate/capability.h"
+#include "proto/wire/convert.h"
+#include "proto/wire/rates.h"
+#include "server/coordinator/state/job_plan.h"
 
 namespace annulus {
 

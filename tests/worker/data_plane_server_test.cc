@@ -15,8 +15,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "annulus/v1/data_plane.grpc.pb.h"
-#include "attention/error.h"
-#include "proto/status.h"
+#include "base/error.h"
+#include "proto/wire/status.h"
 #include "worker/data_plane/copy_pool.h"
 #include "worker/data_plane/shard_board.h"
 

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "proto/convert.h"
-#include "tests/worker/fake_coordinator.h"
+#include "proto/wire/convert.h"
+#include "tests/worker/agent/fake_coordinator.h"
 #include "tests/worker/small_worker.h"
 #include "worker/worker.h"
 

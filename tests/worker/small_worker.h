@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "worker/backend.h"
+#include "worker/backend/backend.h"
 #include "worker/worker.h"
 
 namespace annulus {

@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "gtest/gtest.h"
-#include "proto/convert.h"
-#include "tests/worker/fake_coordinator.h"
+#include "proto/wire/convert.h"
+#include "tests/worker/agent/fake_coordinator.h"
 #include "tests/worker/small_worker.h"
 #include "worker/worker.h"
 

@@ -13,16 +13,16 @@
 
 #include "absl/time/clock.h"
 #include "annulus/v1/data_plane.grpc.pb.h"
-#include "attention/error.h"
+#include "base/error.h"
 #include "base/mutex.h"
-#include "proto/convert.h"
-#include "proto/crc32c.h"
-#include "proto/status.h"
-#include "proto/ticket.h"
-#include "tests/executor/probe_kernel.h"
-#include "tests/worker/fake_coordinator.h"
+#include "proto/wire/convert.h"
+#include "proto/wire/crc32c.h"
+#include "proto/wire/status.h"
+#include "proto/wire/ticket.h"
+#include "tests/worker/agent/fake_coordinator.h"
+#include "tests/worker/executor/probe_kernel.h"
 #include "tests/worker/small_worker.h"
-#include "worker/backend.h"
+#include "worker/backend/backend.h"
 
 namespace annulus {
 namespace {

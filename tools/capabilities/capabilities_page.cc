@@ -1,7 +1,7 @@
 #include "tools/capabilities/capabilities_page.h"
 
 #include "absl/strings/str_cat.h"
-#include "attention/capability.h"
+#include "attention/validate/capability.h"
 
 namespace annulus {
 
@@ -13,7 +13,7 @@ std::string CapabilitiesPage() {
       "with `NOT_SERVED`, the field and the reason, before a byte moves.\n"
       "\"Served\" means: with every other served feature, at any world size, but for what a line "
       "of its own says. `GetServerInfo` tells the same of a running service.\n\n"
-      "This page is made from the table in `attention/capability.cc` by\n\n"
+      "This page is made from the table in `attention/validate/capability.cc` by\n\n"
       "    bazel run //tools/capabilities > docs/capabilities.md\n\n"
       "and a test keeps the two equal.\n\n"
       "| feature | field | served | why not |\n| --- | --- | --- | --- |\n";

@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "attention/degrees.h"
-#include "attention/mask.h"
-#include "attention/schedule.h"
-#include "attention/status_macros.h"
+#include "attention/mask/mask.h"
+#include "attention/schedule/schedule.h"
+#include "attention/spec/parallel_degrees.h"
+#include "base/status_macros.h"
 
 namespace annulus {
 namespace {

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "attention/shard_plan.h"
-#include "attention/spec.h"
+#include "attention/sharding/shard_plan.h"
+#include "attention/spec/spec.h"
 
 namespace annulus {
 

@@ -37,15 +37,15 @@ RECORDED = r"""
       "-o", "bazel-out/k8-opt/bin/proto/_objs/v1/types.pb.pic.o"]
   }, {
     "mnemonic": "CppCompile",
-    "arguments": ["/usr/bin/gcc", "-DHOST", "-c", "base/printable.cc",
+    "arguments": ["/usr/bin/gcc", "-DHOST", "-c", "base/escape_for_terminal.cc",
       "-o", "bazel-out/host/bin/base/_objs/printable/printable.pic.o"]
   }, {
     "mnemonic": "CppCompile",
-    "arguments": ["/usr/bin/gcc", "-DFIRST", "-c", "base/printable.cc",
+    "arguments": ["/usr/bin/gcc", "-DFIRST", "-c", "base/escape_for_terminal.cc",
       "-o", "bazel-out/k8-opt/bin/base/_objs/printable/printable.pic.o"]
   }, {
     "mnemonic": "CppCompile",
-    "arguments": ["/usr/bin/gcc", "-DSECOND", "-c", "base/printable.cc",
+    "arguments": ["/usr/bin/gcc", "-DSECOND", "-c", "base/escape_for_terminal.cc",
       "-o", "bazel-out/k8-opt/bin/base/_objs/other/printable.pic.o"]
   }, {
     "mnemonic": "CppLink",
@@ -89,12 +89,12 @@ class CompileCommandsTest(unittest.TestCase):
         self.assertIn(OUT + "proto/annulus/v1/types.pb.cc", made())
 
     def test_one_entry_for_a_source_and_that_of_the_target_platform(self):
-        self.assertIn("-DFIRST", made()["base/printable.cc"]["arguments"])
+        self.assertIn("-DFIRST", made()["base/escape_for_terminal.cc"]["arguments"])
 
     def test_what_compiles_nothing_has_no_entry(self):
         self.assertEqual(
             list(made()),
-            ["base/log.cc", "base/printable.cc", OUT + "proto/annulus/v1/types.pb.cc"],
+            ["base/log.cc", "base/escape_for_terminal.cc", OUT + "proto/annulus/v1/types.pb.cc"],
         )
 
     def test_folders_that_only_begin_alike_are_sources(self):

@@ -57,7 +57,7 @@ class LintTest(unittest.TestCase):
                 self.assertTrue(self.findings(path, text + "\n"))
         for path, text in [
             ("tests/a_test.py", "time.sl" + "eep(1)"),
-            ("tests/end_to_end/cluster.py", "from ti" + "me import sleep"),
+            ("tests/end_to_end/harness/cluster.py", "from ti" + "me import sleep"),
             ("tools/testing/a_test.py", "    time.sl" + "eep(0.01)"),
             ("tools/a.py", "# TO" + "DO: later"),
         ]:

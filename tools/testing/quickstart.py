@@ -11,7 +11,7 @@ import tempfile
 import numpy
 from safetensors.numpy import load_file
 
-from tests.end_to_end import cluster
+from tests.end_to_end.harness import cluster
 
 REAL_DATA = "tests/data/minilm_layer3.safetensors"
 WORKERS = 2

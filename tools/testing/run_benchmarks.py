@@ -1,8 +1,8 @@
 """Runs benchmarks one after another and shows their figures; the program behind tools/bench.
 
-A benchmark is a Bazel binary below //tests/bench tagged "bench": it prints a JSON list of entries
-(tests/bench/report.h) on standard output. A peer is a Python file tests/bench/peers/NAME.py that does
-the same with the libraries of tests/bench/peers/requirements.txt, in a venv outside the repository. It
+A benchmark is a Bazel binary below //benchmarks tagged "bench": it prints a JSON list of entries
+(benchmarks/bench_report.h) on standard output. A peer is a Python file benchmarks/peers/NAME.py that does
+the same with the libraries of benchmarks/peers/requirements.txt, in a venv outside the repository. It
 alternates with a program tagged "rounds", which answers line by line.
 """
 
@@ -34,7 +34,7 @@ ARGUMENTS = {
     "million": "[--tokens N]",
     "options": "[--threads N] [--path NAME] [OPTION]...",
 }
-PEERS = "tests/bench/peers"
+PEERS = "benchmarks/peers"
 TIMEOUT_SECONDS = 1800
 PEER_TIMEOUT_SECONDS = 4 * 3600
 
@@ -136,12 +136,12 @@ class Bench:
 
     def targets(self):
         """Benchmark name -> label."""
-        labels = self._ask("query", "--noshow_progress", r"attr(tags, '\bbench\b', //tests/bench/...)")
+        labels = self._ask("query", "--noshow_progress", r"attr(tags, '\bbench\b', //benchmarks/...)")
         return {label.rsplit(":", 1)[1]: label for label in sorted(labels)}
 
     def rounds(self):
         """Labels of the programs that answer peers line by line."""
-        return self._ask("query", "--noshow_progress", r"attr(tags, '\brounds\b', //tests/bench/...)")
+        return self._ask("query", "--noshow_progress", r"attr(tags, '\brounds\b', //benchmarks/...)")
 
     def build(self, labels):
         command = self.bazel + ["build", "--curses=no", "--show_progress_rate_limit=10"]

@@ -8,7 +8,7 @@
 
 #include "absl/time/time.h"
 #include "base/mutex.h"
-#include "base/turns.h"
+#include "base/serial_executor.h"
 #include "worker/agent/agent_state.h"
 #include "worker/agent/agent_values.h"
 

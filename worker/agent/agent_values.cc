@@ -1,6 +1,6 @@
 #include "worker/agent/agent_values.h"
 
-#include "proto/convert.h"
+#include "proto/wire/convert.h"
 
 namespace annulus {
 

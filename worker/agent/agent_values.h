@@ -10,7 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "annulus/control/v1/control.pb.h"
-#include "attention/error.h"
+#include "base/error.h"
 #include "worker/staging/shard_id.h"
 
 namespace annulus {

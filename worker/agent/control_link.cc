@@ -4,14 +4,14 @@
 #include <deque>
 #include <utility>
 
-#include "attention/error.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
-#include "proto/callback_threads.h"
-#include "proto/keepalive.h"
-#include "proto/message_limits.h"
-#include "proto/status.h"
+#include "proto/rpc/callback_threads.h"
+#include "proto/rpc/keepalive.h"
+#include "proto/rpc/message_limits.h"
+#include "proto/wire/status.h"
 
 namespace annulus {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "proto/convert.h"
+#include "proto/wire/convert.h"
 
 namespace annulus {
 

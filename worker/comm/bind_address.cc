@@ -10,7 +10,7 @@
 #include <memory>
 
 #include "absl/strings/str_cat.h"
-#include "attention/status_macros.h"
+#include "base/status_macros.h"
 
 namespace annulus {
 namespace {

@@ -1,8 +1,8 @@
 #include "worker/comm/communicator_base.h"
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
+#include "base/error.h"
+#include "base/status_macros.h"
 #include "worker/device/device.h"
 
 namespace annulus {

@@ -14,7 +14,7 @@
 
 namespace annulus {
 
-// Reasons (attention/error.h) of a communicator's errors. Metadata "peer" holds the rank, where it
+// Reasons (base/error.h) of a communicator's errors. Metadata "peer" holds the rank, where it
 // is known.
 inline constexpr absl::string_view kReasonPeerLost = "PEER_LOST";
 inline constexpr absl::string_view kReasonDamaged = "MESSAGE_DAMAGED";

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "attention/status_macros.h"
 #include "base/log.h"
 #include "base/mutex.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "worker/comm/bind_address.h"
 #include "worker/comm/communicator_base.h"

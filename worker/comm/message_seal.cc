@@ -1,7 +1,7 @@
 #include "worker/comm/message_seal.h"
 
 #include "absl/strings/str_cat.h"
-#include "proto/crc32c.h"
+#include "proto/wire/crc32c.h"
 #include "worker/comm/communicator_base.h"
 
 namespace annulus {

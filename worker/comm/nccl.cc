@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
+#include "base/error.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 #include "worker/comm/communicator_base.h"
 #include "worker/comm/nccl_bootstrap.h"
-#include "worker/comm/nccl_words.h"
+#include "worker/comm/nccl_error_text.h"
 
 namespace annulus {
 namespace {

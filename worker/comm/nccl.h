@@ -9,7 +9,7 @@
 #include "absl/time/time.h"
 #include "worker/comm/communicator.h"
 #include "worker/comm/nccl_api.h"
-#include "worker/comm/nccl_lost_ids.h"
+#include "worker/comm/nccl_error_text.h"
 #include "worker/device/cuda_device.h"
 
 namespace annulus {

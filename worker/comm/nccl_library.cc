@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "attention/status_macros.h"
+#include "base/status_macros.h"
 #include "worker/comm/nccl.h"
 #include "worker/device/shared_library.h"
 

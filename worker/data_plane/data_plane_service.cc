@@ -5,11 +5,11 @@
 #include <utility>
 #include <vector>
 
-#include "attention/status_macros.h"
-#include "proto/convert.h"
-#include "proto/status.h"
-#include "proto/tensor_stream.h"
-#include "proto/unary_call.h"
+#include "base/status_macros.h"
+#include "proto/rpc/unary_call.h"
+#include "proto/wire/convert.h"
+#include "proto/wire/status.h"
+#include "proto/wire/tensor_stream.h"
 #include "worker/data_plane/exchange_call.h"
 #include "worker/data_plane/fetch_call.h"
 #include "worker/data_plane/put_call.h"

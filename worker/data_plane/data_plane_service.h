@@ -4,7 +4,7 @@
 #include "absl/time/time.h"
 #include "annulus/v1/data_plane.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
-#include "proto/unread_end.h"
+#include "proto/rpc/slow_reader_guard.h"
 #include "worker/data_plane/copy_pool.h"
 #include "worker/data_plane/shard_board.h"
 

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
-#include "proto/chunk_header.h"
-#include "proto/crc32c.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+#include "proto/wire/chunk_header.h"
+#include "proto/wire/crc32c.h"
 
 namespace annulus {
 namespace {

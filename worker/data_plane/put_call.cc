@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "attention/error.h"
+#include "base/error.h"
 
 namespace annulus {
 namespace {

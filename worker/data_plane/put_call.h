@@ -11,7 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "annulus/v1/data_plane.pb.h"
 #include "base/mutex.h"
-#include "proto/chunk_header.h"
+#include "proto/wire/chunk_header.h"
 #include "worker/data_plane/copy_pool.h"
 #include "worker/data_plane/rate_floor.h"
 #include "worker/data_plane/shard_board.h"

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
+#include "base/error.h"
 
 namespace annulus {
 

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
-#include "proto/convert.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+#include "proto/wire/convert.h"
 
 namespace annulus {
 

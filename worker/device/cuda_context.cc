@@ -3,8 +3,8 @@
 #include <cstdlib>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
+#include "base/error.h"
+#include "base/status_macros.h"
 
 namespace annulus {
 namespace {

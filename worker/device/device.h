@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "attention/error.h"
+#include "base/error.h"
 
 namespace annulus {
 
@@ -52,7 +52,7 @@ class Device {
   virtual absl::Status CopyOut(const Copy2d& copy) = 0;
 
   // Whether its kernels read and write staging where it lies, as they do the memory of Allocate.
-  // Blocks may stay there then (attention/placement.h, BuffersInStaging).
+  // Blocks may stay there then (attention/schedule/arena/arena_plan.h, BuffersInStaging).
   virtual bool reads_staging() const { return false; }
 
   // Blocks until all queued work is done. INTERNAL / DEVICE_FAULT where some of it failed: the

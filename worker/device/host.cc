@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
+#include "base/error.h"
 #include "base/mutex.h"
 
 namespace annulus {

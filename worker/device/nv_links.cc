@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "attention/status_macros.h"
+#include "base/status_macros.h"
 #include "worker/device/shared_library.h"
 
 namespace annulus {

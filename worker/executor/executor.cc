@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "attention/status_macros.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
 
 namespace annulus {

@@ -8,11 +8,11 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "attention/segment.h"
+#include "attention/schedule/passes/segment_steps.h"
 #include "worker/comm/communicator.h"
 #include "worker/device/device.h"
-#include "worker/executor/call_cuts.h"
 #include "worker/executor/program.h"
+#include "worker/executor/split_calls.h"
 #include "worker/executor/staging_copies.h"
 #include "worker/executor/step_binding.h"
 #include "worker/kernel/attention_kernel.h"
@@ -45,7 +45,7 @@ class Executor {
     KernelControl control;
     // Longest time that a step's transfers may take beyond its tasks, and the segment's patience.
     absl::Duration step_timeout = absl::Seconds(30);
-    // What rows see in one call of the kernel (worker/executor/call_cuts.h).
+    // What rows see in one call of the kernel (worker/executor/split_calls.h).
     int64_t max_call_intervals = kMaxCallIntervals;
   };
   explicit Executor(Options options);

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "attention/row_ends.h"
-#include "attention/segment.h"
-#include "attention/status_macros.h"
+#include "attention/schedule/passes/row_ends.h"
+#include "attention/schedule/passes/segment_steps.h"
+#include "base/status_macros.h"
 
 namespace annulus {
 namespace {

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "attention/block_layout.h"
-#include "attention/mask.h"
-#include "attention/placement.h"
-#include "attention/schedule.h"
-#include "attention/shard_plan.h"
-#include "attention/spec.h"
+#include "attention/mask/mask.h"
+#include "attention/schedule/arena/arena_plan.h"
+#include "attention/schedule/model/block_layout.h"
+#include "attention/schedule/schedule.h"
+#include "attention/sharding/shard_plan.h"
+#include "attention/spec/spec.h"
 
 namespace annulus {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
-#include "attention/status_macros.h"
-#include "attention/tensor_table.h"
+#include "attention/spec/tensor_table.h"
+#include "base/status_macros.h"
 
 namespace annulus {
 namespace {

@@ -35,9 +35,10 @@ absl::StatusOr<std::vector<SectionPlaces>> PlacesInStaging(const RankProgram& pr
                                                            const StagedTensors& staged);
 
 // Queues the copies between staging and a program's buffers in `arena`, but for those that stay:
-// planar tensors become the sections of block rows (attention/block_layout.h), K and V interleaved,
-// and back. Each piece counts as progress. CANCELLED when told to stop; INVALID_ARGUMENT when
-// `staged` does not fit the spec; UNIMPLEMENTED for a block kind that no tensor fills.
+// planar tensors become the sections of block rows (attention/schedule/model/block_layout.h), K and
+// V interleaved, and back. Each piece counts as progress. CANCELLED when told to stop;
+// INVALID_ARGUMENT when `staged` does not fit the spec; UNIMPLEMENTED for a block kind that no
+// tensor fills.
 absl::Status CopyInputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,
                         Device& device, const KernelControl& control);
 absl::Status CopyOutputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,

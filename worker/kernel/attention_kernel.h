@@ -9,11 +9,11 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "attention/block_layout.h"
-#include "attention/mask.h"
-#include "attention/row_map.h"
-#include "attention/schedule.h"
-#include "attention/spec.h"
+#include "attention/mask/mask.h"
+#include "attention/schedule/model/block_layout.h"
+#include "attention/schedule/schedule.h"
+#include "attention/sharding/row_map.h"
+#include "attention/spec/spec.h"
 
 namespace annulus {
 
@@ -125,8 +125,9 @@ class AttentionKernel {
   }
   virtual bool prepares() const { return false; }
 
-  // Whether Accumulate serves tasks whose rows begin and end with them (attention/schedule_data.h):
-  // the same bits as with kIdentity before and kFinish after, in rows that see nothing too.
+  // Whether Accumulate serves tasks whose rows begin and end with them
+  // (attention/schedule/model/schedule_data.h): the same bits as with kIdentity before and kFinish
+  // after, in rows that see nothing too.
   virtual bool ends_rows() const { return false; }
 
   // Acts on the intersection of the two blocks (rows and heads).

@@ -1,6 +1,6 @@
 #include "worker/kernel/block_sections.h"
 
-#include "attention/dtype.h"
+#include "attention/spec/dtype.h"
 
 namespace annulus {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "attention/block_layout.h"
+#include "attention/schedule/model/block_layout.h"
 #include "worker/kernel/attention_kernel.h"
 
 namespace annulus {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "attention/interval.h"
-#include "attention/mask.h"
+#include "attention/mask/mask.h"
+#include "attention/spec/interval.h"
 #include "worker/kernel/attention_kernel.h"
 
 namespace annulus {

@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
-#include "attention/mask.h"
-#include "attention/task_rows.h"
+#include "attention/mask/mask.h"
+#include "attention/sharding/task_rows.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/call_pieces.h"
 #include "worker/kernel/compute_pool.h"

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "attention/capability.h"
+#include "attention/validate/capability.h"
 #include "worker/comm/communicator.h"
 #include "worker/device/device.h"
 #include "worker/kernel/attention_kernel.h"
@@ -21,9 +21,9 @@ namespace annulus {
 // Workers of different kinds cannot connect to one another.
 enum class DeviceKind : uint8_t { kCpu, kCuda };
 
-// A back-end, as the lanes see it: how to make one of each seam. worker/backend.h chooses; tests
-// bring their own. The functions may be called from any thread; what they make has one owner thread
-// each, that of its device (but see any_thread).
+// A back-end, as the lanes see it: how to make one of each seam. worker/backend/backend.h chooses;
+// tests bring their own. The functions may be called from any thread; what they make has one owner
+// thread each, that of its device (but see any_thread).
 struct Engine {
   // Each lane has one, and gives it to what works on its memory; it outlives them.
   std::function<absl::StatusOr<std::unique_ptr<Device>>()> make_device;

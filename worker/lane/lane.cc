@@ -6,10 +6,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
+#include "base/error.h"
+#include "base/status_macros.h"
 #include "base/steady_time.h"
-#include "proto/convert.h"
+#include "proto/wire/convert.h"
 #include "worker/device/device.h"
 
 namespace annulus {

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "attention/digest.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
-#include "proto/convert.h"
+#include "attention/schedule/model/digest.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+#include "proto/wire/convert.h"
 #include "worker/agent/agent_values.h"
 
 namespace annulus {

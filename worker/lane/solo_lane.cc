@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "attention/status_macros.h"
-#include "attention/tensor_bytes.h"
-#include "attention/tensor_table.h"
+#include "attention/spec/tensor_bytes.h"
+#include "attention/spec/tensor_table.h"
+#include "base/status_macros.h"
 #include "worker/agent/agent_values.h"
 #include "worker/device/device.h"
 

@@ -13,7 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "annulus/control/v1/control.pb.h"
-#include "attention/kernel_rates.h"
+#include "attention/planning/kernel_rates.h"
 #include "base/mutex.h"
 #include "base/steady_time.h"
 #include "base/work_queue.h"
@@ -27,7 +27,7 @@ namespace annulus {
 // further command. A short job that comes alone runs on the thread that says it is complete: to
 // wake another one would take about as long. Principals take turns as their jobs have become
 // complete; whose turn it is runs the job that priority and waiting time, since its inputs are
-// complete, put first (attention/execution.h). Thread-safe.
+// complete, put first (attention/spec/execution.h). Thread-safe.
 class SoloLane {
  public:
   struct Options {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
+#include "base/error.h"
+#include "base/status_macros.h"
 
 namespace annulus {
 namespace {

@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "attention/error.h"
-#include "attention/status_macros.h"
-#include "attention/wide_lse.h"
+#include "attention/numerics/wide_lse.h"
+#include "base/error.h"
+#include "base/status_macros.h"
 #include "base/streaming_writer.h"
-#include "proto/crc32c.h"
+#include "proto/wire/crc32c.h"
 
 namespace annulus {
 namespace {

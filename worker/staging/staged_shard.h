@@ -12,10 +12,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "attention/arrived_cells.h"
-#include "attention/tensor_table.h"
+#include "attention/spec/received_ranges.h"
+#include "attention/spec/tensor_table.h"
 #include "base/mutex.h"
-#include "proto/chunk_header.h"
+#include "proto/wire/chunk_header.h"
 #include "worker/staging/page_pool.h"
 
 namespace annulus {
@@ -84,8 +84,8 @@ class StagedShard {
   // Checks a chunk, its CRC included, and copies it into place. Nothing of a refused chunk is kept.
   // Cells that an earlier call brought must come with the same bytes, and are left as they are.
   // INVALID_ARGUMENT: UNKNOWN_TENSOR, CHUNK_OUT_OF_RANGE, TENSOR_BYTES_MISMATCH, CHUNK_OVERLAP,
-  // TOO_MANY_FRAGMENTS, LSE_TOO_COARSE (attention/wide_lse.h: an LSE without its rest); DATA_LOSS:
-  // CHECKSUM_MISMATCH.
+  // TOO_MANY_FRAGMENTS, LSE_TOO_COARSE (attention/numerics/wide_lse.h: an LSE without its rest);
+  // DATA_LOSS: CHECKSUM_MISMATCH.
   absl::Status Write(UploadCall* call, const ArrivingChunk& chunk);
 
   // Every input cell has arrived. Once true, always true.

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "attention/error.h"
-#include "attention/tensor_table.h"
+#include "attention/spec/tensor_table.h"
+#include "base/error.h"
 #include "client/cli/report.h"
 #include "gtest/gtest.h"
 

@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "attention/error.h"
+#include "base/error.h"
 #include "gtest/gtest.h"
 
 namespace annulus {

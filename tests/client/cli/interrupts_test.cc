@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "client/cli/report.h"
-#include "client/safetensors.h"
+#include "client/cli/safetensors/safetensors.h"
 #include "gtest/gtest.h"
 
 namespace annulus {

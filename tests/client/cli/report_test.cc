@@ -11,7 +11,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
-#include "attention/error.h"
+#include "base/error.h"
 #include "gtest/gtest.h"
 
 namespace annulus {

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "attention/error.h"
+#include "base/error.h"
 #include "base/steady_time.h"
 #include "tests/server/gateway/many_call.h"
 #include "tests/server/unread_call.h"

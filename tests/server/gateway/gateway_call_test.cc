@@ -7,13 +7,13 @@
 #include <utility>
 #include <vector>
 
-#include "attention/error.h"
+#include "base/error.h"
 #include "base/steady_time.h"
-#include "client/exchange_stream.h"
+#include "client/transport/stream_pool.h"
 #include "gtest/gtest.h"
-#include "proto/convert.h"
-#include "proto/status.h"
-#include "proto/unread_answers.h"
+#include "proto/rpc/slow_reader_registry.h"
+#include "proto/wire/convert.h"
+#include "proto/wire/status.h"
 #include "server/gateway/inline_job.h"
 #include "server/gateway/merge_call.h"
 #include "tests/client/client_jobs.h"

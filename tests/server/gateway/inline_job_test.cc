@@ -3,10 +3,10 @@
 #include <cstring>
 #include <limits>
 
-#include "attention/error.h"
-#include "attention/synthetic.h"
+#include "attention/numerics/synthetic.h"
+#include "base/error.h"
 #include "gtest/gtest.h"
-#include "proto/crc32c.h"
+#include "proto/wire/crc32c.h"
 
 namespace annulus {
 namespace {

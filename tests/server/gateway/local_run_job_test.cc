@@ -8,12 +8,12 @@
 #include <utility>
 #include <vector>
 
-#include "attention/error.h"
+#include "base/error.h"
 #include "base/steady_time.h"
 #include "gtest/gtest.h"
-#include "server/coordinator/planner.h"
-#include "server/coordinator/submission.h"
-#include "tests/server/messages.h"
+#include "server/coordinator/planning/planner.h"
+#include "server/coordinator/state/submission.h"
+#include "tests/server/coordinator/messages.h"
 
 namespace annulus {
 namespace {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "attention/error.h"
-#include "proto/convert.h"
+#include "base/error.h"
+#include "proto/wire/convert.h"
 #include "tests/server/gateway/gateway_case.h"
 
 namespace annulus {

@@ -3,12 +3,12 @@
 #include <vector>
 
 #include "worker/kernel/cuda/compiled_kernels.h"
-#include "worker/kernel/cuda/encode_map.h"
-#include "worker/kernel/cuda/forward_kernel.cuh"
-#include "worker/kernel/cuda/gradient_kernel.cuh"
-#include "worker/kernel/cuda/hopper_gradient_kernel.cuh"
-#include "worker/kernel/cuda/hopper_kernel.cuh"
-#include "worker/kernel/cuda/op_block.h"
+#include "worker/kernel/cuda/ops/op_block-inl.h"
+#include "worker/kernel/cuda/sm80/forward_kernel.cuh"
+#include "worker/kernel/cuda/sm80/gradient_kernel.cuh"
+#include "worker/kernel/cuda/sm90/encode_map.h"
+#include "worker/kernel/cuda/sm90/hopper_gradient_kernel.cuh"
+#include "worker/kernel/cuda/sm90/hopper_kernel.cuh"
 
 namespace annulus::cuda {
 namespace {

@@ -4,18 +4,18 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "attention/status_macros.h"
 #include "base/log.h"
-#include "worker/kernel/cuda/gradient_launch.h"
-#include "worker/kernel/cuda/hopper_config.h"
-#include "worker/kernel/cuda/hopper_gradient_config.h"
-#include "worker/kernel/cuda/hopper_gradient_plan.h"
-#include "worker/kernel/cuda/hopper_plan.h"
-#include "worker/kernel/cuda/key_split.h"
-#include "worker/kernel/cuda/launch_cost.h"
-#include "worker/kernel/cuda/launch_plan.h"
-#include "worker/kernel/cuda/op_plan.h"
-#include "worker/kernel/cuda/seen_rows.h"
+#include "base/status_macros.h"
+#include "worker/kernel/cuda/launch/hopper_config.h"
+#include "worker/kernel/cuda/launch/hopper_plan.h"
+#include "worker/kernel/cuda/launch/key_split.h"
+#include "worker/kernel/cuda/launch/launch_cost.h"
+#include "worker/kernel/cuda/launch/launch_plan.h"
+#include "worker/kernel/cuda/launch/visible_rows.h"
+#include "worker/kernel/cuda/ops/op_plan.h"
+#include "worker/kernel/cuda/sm80/gradient_launch.h"
+#include "worker/kernel/cuda/sm90/hopper_gradient_config.h"
+#include "worker/kernel/cuda/sm90/hopper_gradient_plan.h"
 
 namespace annulus::cuda {
 namespace {

@@ -10,10 +10,10 @@
 #include "absl/status/statusor.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/compute_pool.h"
-#include "worker/kernel/cuda/launch_cost.h"
-#include "worker/kernel/cuda/launch_plan.h"
-#include "worker/kernel/cuda/launcher.h"
-#include "worker/kernel/key_chunks.h"
+#include "worker/kernel/cuda/launch/launch_cost.h"
+#include "worker/kernel/cuda/launch/launch_plan.h"
+#include "worker/kernel/cuda/launch/launcher.h"
+#include "worker/kernel/split_kv.h"
 
 namespace annulus::cuda {
 

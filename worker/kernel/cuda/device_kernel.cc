@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "attention/status_macros.h"
+#include "base/status_macros.h"
 #include "worker/kernel/cuda/compiled_kernels.h"
 
 namespace annulus::cuda {

@@ -7,9 +7,9 @@
 #include "worker/device/cuda_device.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/cuda/cuda_kernel.h"
-#include "worker/kernel/cuda/cudnn_api.h"
-#include "worker/kernel/cuda/cudnn_kernel.h"
-#include "worker/kernel/cuda/cudnn_plan.h"
+#include "worker/kernel/cuda/cudnn/cudnn_api.h"
+#include "worker/kernel/cuda/cudnn/cudnn_kernel.h"
+#include "worker/kernel/cuda/cudnn/cudnn_plan.h"
 #include "worker/kernel/cuda/device_launcher.h"
 
 namespace annulus::cuda {

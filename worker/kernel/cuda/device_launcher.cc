@@ -1,12 +1,12 @@
 #include "worker/kernel/cuda/device_launcher.h"
 
 #include "absl/strings/str_cat.h"
-#include "attention/status_macros.h"
-#include "worker/kernel/cuda/forward_config.h"
-#include "worker/kernel/cuda/gradient_config.h"
-#include "worker/kernel/cuda/hopper_config.h"
-#include "worker/kernel/cuda/hopper_gradient_config.h"
-#include "worker/kernel/cuda/hopper_plan.h"
+#include "base/status_macros.h"
+#include "worker/kernel/cuda/launch/hopper_config.h"
+#include "worker/kernel/cuda/launch/hopper_plan.h"
+#include "worker/kernel/cuda/sm80/forward_config.h"
+#include "worker/kernel/cuda/sm80/gradient_config.h"
+#include "worker/kernel/cuda/sm90/hopper_gradient_config.h"
 
 namespace annulus::cuda {
 

@@ -6,7 +6,7 @@
 
 #include "worker/device/cuda_device.h"
 #include "worker/kernel/cuda/kernel_table.h"
-#include "worker/kernel/cuda/launcher.h"
+#include "worker/kernel/cuda/launch/launcher.h"
 
 namespace annulus::cuda {
 

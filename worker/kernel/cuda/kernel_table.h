@@ -4,10 +4,10 @@
 #include <cstdint>
 
 #include "worker/device/cuda_api.h"
-#include "worker/kernel/cuda/forward_args.h"
-#include "worker/kernel/cuda/gradient_args.h"
-#include "worker/kernel/cuda/op_args.h"
-#include "worker/kernel/cuda/tensor_map.h"
+#include "worker/kernel/cuda/launch/forward_args.h"
+#include "worker/kernel/cuda/launch/gradient_args.h"
+#include "worker/kernel/cuda/launch/op_args.h"
+#include "worker/kernel/cuda/launch/tensor_map.h"
 
 namespace annulus::cuda {
 

@@ -4,8 +4,8 @@
 #include <memory>
 
 // What gloo/transport/tcp/pair.h needs of a header that Gloo's package does not install: names, and
-// how large they are (tests/comm/gloo_context_test.cc holds that against the library). Both are
-// made and used within the library only.
+// how large they are (tests/worker/comm/gloo_context_test.cc holds that against the library). Both
+// are made and used within the library only.
 
 namespace gloo {
 

@@ -1,0 +1,40 @@
+#include "attention/numerics/pair_error.h"
+
+#include <algorithm>
+
+namespace annulus {
+namespace {
+
+constexpr double kHalfUlp = 0x1p-24;  // Of fp32, as a part of a number.
+
+// The most that adding numbers to a score may change a weight by, as a part of it. Past that
+// nothing is of the first order; and a bias of −1e9 is rounded alike by all who add it, so that the
+// naive computation shows what is lost.
+constexpr double kMostOfAddends = 0.125;
+
+// Of a product of vectors of n numbers, as a part of Σ|a · b|: the worst case for n up to 2, and
+// more than four times the root mean square of many.
+double OfProduct(int64_t n) { return kHalfUlp * std::sqrt(2.0 * static_cast<double>(n)); }
+
+}  // namespace
+
+double ErrorOfLogit(int64_t head_dim, double product) {
+  return (OfProduct(head_dim) + kHalfUlp) * product;
+}
+
+PairError ErrorOfPair(const PairSizes& sizes) {
+  const double exponent = sizes.slope * ErrorOfLogit(sizes.head_dim, sizes.product) +
+                          std::min(kHalfUlp * (sizes.addends + 3), kMostOfAddends);
+  const double product = OfProduct(sizes.value_dim) * sizes.value_product;
+  const double delta = OfProduct(sizes.value_dim) * sizes.delta;
+  const double of_slope = sizes.capped ? 6 * kHalfUlp : 0;  // 1 − t², however small it is.
+  PairError error;
+  error.weight = sizes.kept * sizes.weight * exponent;
+  error.d_bias = sizes.weight * (product + delta + sizes.difference * exponent);
+  error.d_score = sizes.weight * (sizes.slope * (product + sizes.difference * exponent) +
+                                  sizes.difference * of_slope);
+  error.delta = sizes.weight * sizes.slope * delta;
+  return error;
+}
+
+}  // namespace annulus

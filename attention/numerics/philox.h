@@ -1,0 +1,21 @@
+#ifndef ANNULUS_ATTENTION_NUMERICS_PHILOX_H_
+#define ANNULUS_ATTENTION_NUMERICS_PHILOX_H_
+
+#include <array>
+#include <cstdint>
+
+namespace annulus {
+
+// The generator of every number that a job is not given: a pure function of a counter and a key
+// (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), ten rounds. Synthetic
+// inputs and dropout use counters that never meet.
+std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
+
+// The key of a seed: (seed mod 2^32, ⌊seed / 2^32⌋).
+inline std::array<uint32_t, 2> PhiloxKey(uint64_t seed) {
+  return {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+}
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_NUMERICS_PHILOX_H_

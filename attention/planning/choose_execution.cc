@@ -1,0 +1,364 @@
+#include "attention/planning/choose_execution.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "attention/mask/mask.h"
+#include "attention/mask/mask_cost.h"
+#include "attention/mask/mask_groups.h"
+#include "attention/planning/candidate_plans.h"
+#include "attention/schedule/model/plan_memo.h"
+#include "attention/schedule/schedule.h"
+#include "attention/spec/limits.h"
+#include "attention/validate/capability.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+// In larger groups a way takes long to look at, in proportion to the square of their size: about so
+// long, between the least that was measured (4 us by ring-pass-kv) and the most (30 us by ulysses).
+constexpr int32_t kThoroughSize = 16;
+constexpr double kLookSeconds = 1e-5;
+// Shards by area are in many runs of rows, and take long in any group.
+constexpr double kAreaLookSeconds = 4e-5;
+// Predictions err by more than this, and bytes do not: of ways that are this close to the fastest
+// the one that sends least is taken.
+constexpr double kAlike = 1.08;
+// Of striped shards that are shown and never taken: so many take about 10 ms.
+constexpr int64_t kMostShownMeetings = 1024;
+// A layout whose busiest rank has less than this times the mean needs no other.
+constexpr double kCloseToEven = 1.03;
+
+constexpr char kTakesLong[] = "looking at it would take longer than it could save";
+constexpr char kCannotSave[] = "its fixed cost is more than sharing the work can save";
+// Of what a bound ruled out, so that nobody takes 0 bytes for what it would send.
+constexpr char kNotCounted[] = ": the time is this bound, bytes were not counted";
+
+absl::Status TooLarge(int64_t needed, int64_t limit) {
+  return MakeError(absl::StatusCode::kFailedPrecondition,
+                   absl::StrCat("the job needs ", needed,
+                                " bytes of working memory on a worker that has ", limit),
+                   ErrorDetail{"INSUFFICIENT_CAPACITY",
+                               {{"budget", "device"},
+                                {"needed_bytes", absl::StrCat(needed)},
+                                {"limit_bytes", absl::StrCat(limit)}},
+                               {{"spec.sequences", "more rows than the workers can work on"}},
+                               {}});
+}
+
+class Chooser {
+ public:
+  Chooser(const AttentionSpec& spec, const Execution& wanted, const Choice& choice)
+      : spec_(spec),
+        wanted_(wanted),
+        choice_(choice),
+        mask_(spec),
+        groups_(spec),
+        least_(choice.shown == nullptr ? 1 : choice.shown->Least()) {}
+
+  absl::StatusOr<std::vector<Candidate>> Choose() {
+    ASSIGN_OR_RETURN(const std::vector<int32_t> sizes, SizesLeftOpen(wanted_, choice_.sizes));
+    for (const int32_t size : sizes) {
+      cases_.clear();
+      const size_t first = candidates_.size();
+      for (Execution& execution : WaysLeftOpen(wanted_, size, spec_)) {
+        RETURN_IF_ERROR(Consider(std::move(execution)));
+      }
+      if (!Uneven(first)) continue;
+      Execution by_area = wanted_;
+      by_area.layout = Layout::kByArea;
+      for (Execution& execution : WaysLeftOpen(by_area, size, spec_)) {
+        if (!AsEvenInAnyLayout(execution)) RETURN_IF_ERROR(Consider(std::move(execution)));
+      }
+    }
+    if (best_ < 0 && candidates_.empty()) return NoWay(sizes);
+    if (best_ < 0 && !over_limit_.ok() && smallest_peak_ == kNone) return over_limit_;
+    if (best_ < 0) return TooLarge(smallest_peak_, choice_.max_peak_bytes);
+    if (choice_.count_all) RETURN_IF_ERROR(ShowLeftAside(sizes));
+    return Sorted();
+  }
+
+ private:
+  absl::Status Consider(Execution execution) {
+    Candidate candidate;
+    candidate.execution = std::move(execution);
+    const int32_t size = candidate.execution.world_size;
+    const double bound = BoundOf(size);
+    const double even = least_ * (shared_seconds_ / size + choice_.rates.job_seconds);
+    const double look = best_ >= 0 ? LookSeconds(candidate.execution) : 0;
+    const bool cannot_save = size > 1 && best_ >= 0 && bound >= BestSeconds();
+    const bool takes_long = look > 0 && looked_seconds_ + look > MostToSave(even);
+    const char* const why_not = cannot_save ? kCannotSave : takes_long ? kTakesLong : nullptr;
+    if (why_not != nullptr && (!choice_.count_all || size > kThoroughSize)) {
+      candidate.cost.seconds = candidate.cost.expected_seconds = cannot_save ? bound : even;
+      candidate.rejected = absl::StrCat(why_not, kNotCounted);
+    } else {
+      if (why_not == nullptr) looked_seconds_ += look;
+      RETURN_IF_ERROR(EvaluateWithinLimits(bound, &candidate));
+      if (why_not != nullptr && candidate.rejected.empty()) candidate.rejected = why_not;
+    }
+    candidates_.push_back(std::move(candidate));
+    const Candidate& last = candidates_.back();
+    if (last.rejected.empty() && (best_ < 0 || last.cost.expected_seconds < BestSeconds())) {
+      best_ = static_cast<int>(candidates_.size()) - 1;
+    }
+    return absl::OkStatus();
+  }
+
+  // What it takes to look at a way; 0 where that is no matter.
+  double LookSeconds(const Execution& execution) const {
+    const double pairs = static_cast<double>(execution.world_size) * execution.world_size;
+    if (execution.world_size > kThoroughSize) return kLookSeconds * pairs;
+    const bool unasked = execution.layout == Layout::kByArea && wanted_.layout == Layout::kAuto;
+    return unasked ? kAreaLookSeconds * pairs : 0;
+  }
+
+  // What a group of this size takes at least.
+  double BoundOf(int32_t size) const {
+    return least_ * (work_seconds_ / size + choice_.rates.job_seconds);
+  }
+
+  // Not worth a look even for who asks what there is: one ring by the name of a double one, and
+  // what takes long to plan.
+  bool IsHardlyShown(const Execution& execution) const {
+    const int32_t inner = execution.inner_ring_degree;
+    if (execution.strategy == Strategy::kDoubleRing)
+      return inner == 1 || inner == execution.ring_degree;
+    return execution.layout == Layout::kStriped &&
+           StripedMeetings(spec_, groups_, execution.stripe, execution.world_size) >
+               kMostShownMeetings;
+  }
+
+  // For who asks what there is: what is never taken unasked, with what it would cost.
+  absl::Status ShowLeftAside(const std::vector<int32_t>& sizes) {
+    const std::vector<LeftAside> all = WaysLeftAside(wanted_, spec_);
+    for (const int32_t size : sizes) {
+      if (size == 1 || size > kThoroughSize) continue;
+      cases_.clear();
+      for (const LeftAside& aside : all) {
+        for (Execution& execution : WaysLeftOpen(aside.wanted, size, spec_)) {
+          Candidate candidate;
+          candidate.execution = std::move(execution);
+          if (IsHardlyShown(candidate.execution)) continue;
+          RETURN_IF_ERROR(EvaluateWithinLimits(BoundOf(size), &candidate));
+          if (candidate.rejected.empty()) candidate.rejected = aside.why;
+          candidates_.push_back(std::move(candidate));
+        }
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // Ways that there would be, were the job not deterministic, are not served.
+  absl::Status NoWay(const std::vector<int32_t>& sizes) const {
+    AttentionSpec free = spec_;
+    free.deterministic = false;
+    for (const int32_t size : sizes) {
+      for (const auto& way : WaysLeftOpen(wanted_, size, free))
+        RETURN_IF_ERROR(CheckServed(spec_, way));
+    }
+    const std::vector<std::string> options = OptionsThatExclude(wanted_, choice_.sizes, spec_);
+    return InvalidField(
+        "INVALID_EXECUTION", "execution",
+        absl::StrCat("no way to run the job fits ", absl::StrJoin(options, " and ")));
+  }
+
+  // Each rank has some heads of all rows.
+  static bool AsEvenInAnyLayout(const Execution& execution) {
+    return execution.ring_degree == 1 && execution.head_deal != HeadDeal::kUnits;
+  }
+
+  // Whether a layout that is left open is worth a look at shards by area: those that were counted,
+  // from `first` on, leave some rank more work than the rest. The more ranks exchange heads, the
+  // less a layout decides, so only ways with the smallest exchange are asked.
+  bool Uneven(size_t first) const {
+    if (wanted_.layout != Layout::kAuto) return false;
+    int32_t fewest = std::numeric_limits<int32_t>::max();
+    bool uneven = false;
+    for (size_t i = first; i < candidates_.size(); ++i) {
+      const Execution& execution = candidates_[i].execution;
+      const Cost& cost = candidates_[i].cost;
+      if (execution.world_size > kThoroughSize || AsEvenInAnyLayout(execution)) continue;
+      if (cost.visible_pairs.empty() || cost.peak_bytes_per_rank > choice_.max_peak_bytes) continue;
+      if (execution.ulysses_degree > fewest) continue;
+      if (execution.ulysses_degree < fewest) uneven = true;
+      fewest = execution.ulysses_degree;
+      uneven = uneven && cost.balance >= kCloseToEven;
+    }
+    return uneven;
+  }
+
+  // A way past a limit of planning is not taken; it takes at least `bound` seconds.
+  absl::Status EvaluateWithinLimits(double bound, Candidate* candidate) {
+    const absl::Status layout = CheckLayout(candidate->execution);
+    const absl::Status status = layout.ok() ? Evaluate(candidate) : layout;
+    const ErrorDetail detail = DetailOf(status);
+    if (detail.reason != "LIMIT_EXCEEDED") return status;
+    const std::string &count = detail.metadata.at("requested"),
+                      &limit = detail.metadata.at("limit");
+    const char* const what = layout.ok() ? " tasks in a fixed order"
+                             : candidate->execution.layout == Layout::kStriped
+                                 ? " meetings of striped ranks"
+                                 : " cuts of sequences";
+    candidate->cost.seconds = candidate->cost.expected_seconds = bound;
+    candidate->rejected =
+        absl::StrCat("it has ", count, what, ", above the limit of ", limit, kNotCounted);
+    if (over_limit_.ok()) over_limit_ = layout.ok() ? TooManyTasks(detail) : layout;
+    return absl::OkStatus();
+  }
+
+  // Names what narrows the choice, as another one may have fewer.
+  absl::Status TooManyTasks(ErrorDetail detail) const {
+    std::string& field = detail.fields.at(0).field;
+    if (wanted_.layout != Layout::kAuto) field = "execution.layout";
+    if (wanted_.strategy != Strategy::kAuto) field = "execution.strategy";
+    return MakeError(absl::StatusCode::kInvalidArgument,
+                     absl::StrCat(field, ": ", detail.fields[0].description), detail);
+  }
+
+  absl::Status CheckLayout(const Execution& execution) {
+    if (execution.layout == Layout::kZigzagPerSequence) {
+      const auto sequences = static_cast<int64_t>(spec_.sequences.size());
+      return CheckLimit("execution.layout", sequences * execution.world_size, kMaxSequenceCuts);
+    }
+    if (execution.layout != Layout::kStriped) return absl::OkStatus();
+    return CheckLimit("execution.layout",
+                      StripedMeetings(spec_, groups_, execution.stripe, execution.world_size),
+                      kMaxStripedMeetings);
+  }
+
+  absl::Status Evaluate(Candidate* candidate) {
+    const Execution& execution = candidate->execution;
+    PlanOptions options;
+    options.world_size = execution.world_size;
+    options.layout = execution.layout;
+    options.stripe = std::max(1, execution.stripe);
+    options.granule = GranuleOf(spec_);
+    ASSIGN_OR_RETURN(PlanCase * of, CaseOf(options));
+    ASSIGN_OR_RETURN(
+        candidate->cost,
+        PredictCost({&spec_, &mask_, &of->plan, execution, &*of->memo}, choice_.rates));
+    if (choice_.shown != nullptr)
+      candidate->cost.expected_seconds *= choice_.shown->FactorOf(
+          execution, spec_.operation, candidate->cost.seconds, choice_.pace);
+    if (execution.world_size == 1) work_seconds_ = candidate->cost.seconds;
+    if (shared_seconds_ == 0) shared_seconds_ = SecondsOfWork(candidate->cost);
+    const int64_t peak = candidate->cost.peak_bytes_per_rank;
+    smallest_peak_ = std::min(smallest_peak_, peak);
+    if (peak > choice_.max_peak_bytes) {
+      candidate->rejected = absl::StrCat("it needs ", peak, " bytes of working memory on a rank");
+    }
+    return absl::OkStatus();
+  }
+
+  // A plan, and what all strategies on it have in common.
+  struct PlanCase {
+    ShardPlan plan;
+    std::optional<PlanMemo> memo;
+  };
+  absl::StatusOr<PlanCase*> CaseOf(const PlanOptions& options) {
+    std::unique_ptr<PlanCase>& of = cases_[{options.layout, options.stripe}];
+    if (of != nullptr) return of.get();
+    auto made = std::make_unique<PlanCase>();
+    ASSIGN_OR_RETURN(made->plan, MakeShardPlan(spec_, options));
+    made->memo.emplace(ScheduleRequest{&spec_, &mask_, &made->plan, {}});
+    return (of = std::move(made)).get();
+  }
+
+  double BestSeconds() const { return candidates_[best_].cost.expected_seconds; }
+
+  // Of the best so far: what is above evenly shared work, and what its transfers take of links.
+  double MostToSave(double even) const {
+    const std::vector<int64_t>& sent = candidates_[best_].cost.bytes_sent;
+    const auto most = static_cast<double>(*std::max_element(sent.begin(), sent.end()));
+    return BestSeconds() - even + most / choice_.rates.link_bytes_per_second;
+  }
+
+  // Of one rank that does all of it, its rows left aside. Each rank may read all keys.
+  double SecondsOfWork(const Cost& cost) const {
+    const auto sum = [](const std::vector<int64_t>& of) {
+      return static_cast<double>(std::accumulate(of.begin(), of.end(), int64_t{0}));
+    };
+    const auto ranks = static_cast<double>(cost.task_keys.size());
+    return SecondsOf({sum(cost.visible_pairs), 0, sum(cost.task_keys) / ranks},
+                     choice_.rates.kernel());
+  }
+
+  static int64_t BytesOf(const Cost& cost) {
+    return std::accumulate(cost.bytes_sent.begin(), cost.bytes_sent.end(), int64_t{0});
+  }
+
+  size_t Taken() const {
+    size_t taken = best_;
+    const auto less = [](const Cost& a, const Cost& b) {
+      return std::make_pair(BytesOf(a), a.expected_seconds) <
+             std::make_pair(BytesOf(b), b.expected_seconds);
+    };
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      const Candidate& candidate = candidates_[i];
+      if (!candidate.rejected.empty() || candidate.cost.expected_seconds > kAlike * BestSeconds())
+        continue;
+      if (less(candidate.cost, candidates_[taken].cost)) taken = i;
+    }
+    return taken;
+  }
+
+  std::vector<Candidate> Sorted() {
+    const size_t taken = Taken();
+    const double best = candidates_[taken].cost.expected_seconds;
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      Candidate& candidate = candidates_[i];
+      if (i == taken || !candidate.rejected.empty()) continue;
+      candidate.rejected = WhyNotTaken(best > 0 ? candidate.cost.expected_seconds / best : 1);
+    }
+    const auto first = candidates_.begin() + static_cast<int64_t>(taken);
+    std::rotate(candidates_.begin(), first, first + 1);
+    return std::move(candidates_);
+  }
+
+  const AttentionSpec& spec_;
+  const Execution& wanted_;
+  const Choice& choice_;
+  const MaskMap mask_;
+  const MaskGroups groups_;
+  const double least_;  // That predictions are multiplied by.
+  std::vector<Candidate> candidates_;
+  // Of the size that is looked at, by layout and stripe.
+  std::map<std::pair<Layout, int64_t>, std::unique_ptr<PlanCase>> cases_;
+  int best_ = -1;
+  double work_seconds_ = 0;    // Of one rank; 0 while it is not known, which rules nothing out.
+  double shared_seconds_ = 0;  // The same, by the pairs of any candidate.
+  double looked_seconds_ = 0;  // Spent on ways in large groups.
+  static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
+  int64_t smallest_peak_ = kNone;
+  absl::Status over_limit_;  // Of the first way that was past one.
+};
+
+}  // namespace
+
+std::string WhyNotTaken(double ratio) {
+  const double more = (ratio - 1) * 100;  // Percent.
+  if (more >= 10) return absl::StrFormat("predicted to take %.3g times as long", ratio);
+  if (more >= 0.01) return absl::StrFormat("predicted to take %.2g %% longer", more);
+  return ratio >= 1 ? "predicted to be no faster than the one taken"
+                    : "sends more, and is predicted to be hardly faster";
+}
+
+absl::StatusOr<std::vector<Candidate>> ChooseExecution(const AttentionSpec& spec,
+                                                       const Execution& wanted,
+                                                       const Choice& choice) {
+  return Chooser(spec, wanted, choice).Choose();
+}
+
+}  // namespace annulus

@@ -1,0 +1,186 @@
+#include "attention/sharding/shard_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/sharding/balanced_partition.h"
+#include "attention/spec/interval.h"
+#include "base/error.h"
+
+namespace annulus {
+namespace {
+
+using RangesOfRank = std::vector<std::vector<RowRange>>;
+
+// Keeps ranges canonical: a plain range that continues the one before it grows it.
+void Append(Interval rows, std::vector<RowRange>* ranges) {
+  const int64_t count = rows.length();
+  if (count == 0) return;
+  if (!ranges->empty() && ranges->back().count == 1 &&
+      ranges->back().begin + ranges->back().block == rows.begin) {
+    ranges->back().block += count;
+    ranges->back().stride = ranges->back().block;
+    return;
+  }
+  ranges->push_back({rows.begin, count, count, 1});
+}
+
+// Cuts a piece into `parts` of whole granules, counted from its begin; the first (granules mod
+// parts) get one more.
+std::vector<Interval> Cut(Interval piece, int64_t parts, int64_t granule) {
+  const int64_t rows = piece.length();
+  const int64_t units = rows / granule + (rows % granule != 0 ? 1 : 0);
+  const int64_t base = units / parts, more = units % parts;
+  std::vector<Interval> cut;
+  for (int64_t i = 0; i < parts; ++i) {
+    const int64_t first = i * base + std::min(i, more);
+    const int64_t last = first + base + (i < more ? 1 : 0);
+    cut.push_back({piece.begin + std::min(rows, first * granule),
+                   piece.begin + std::min(rows, last * granule)});
+  }
+  return cut;
+}
+
+void Contiguous(Interval piece, const PlanOptions& options, RangesOfRank* out) {
+  const std::vector<Interval> blocks = Cut(piece, options.world_size, options.granule);
+  for (int32_t rank = 0; rank < options.world_size; ++rank) Append(blocks[rank], &(*out)[rank]);
+}
+
+// Rank r gets the r-th block from the head and the r-th from the tail, so that under a causal mask
+// little work is paired with much.
+void Zigzag(Interval piece, const PlanOptions& options, RangesOfRank* out) {
+  const int32_t world = options.world_size;
+  const std::vector<Interval> blocks = Cut(piece, int64_t{2} * world, options.granule);
+  for (int32_t rank = 0; rank < world; ++rank) {
+    Append(blocks[rank], &(*out)[rank]);
+    Append(blocks[2 * world - 1 - rank], &(*out)[rank]);
+  }
+}
+
+// Stripe i goes to rank i mod W; the last stripe may be shorter.
+void Striped(Interval piece, const PlanOptions& options, RangesOfRank* out) {
+  const int64_t rows = piece.length();
+  const int64_t full = rows / options.stripe, world = options.world_size;
+  if (world == 1) return Append(piece, &(*out)[0]);
+  for (int64_t rank = 0; rank < world; ++rank) {
+    const int64_t count = full / world + (rank < full % world ? 1 : 0);
+    if (count == 0) continue;
+    (*out)[rank].push_back(
+        {piece.begin + rank * options.stripe, options.stripe, world * options.stripe, count});
+  }
+  Append({piece.begin + full * options.stripe, piece.end}, &(*out)[full % world]);
+}
+
+// Zigzag inside each sequence; a rank's rows then run sequence by sequence.
+void ZigzagPerSequence(const std::vector<int64_t>& lengths, const PlanOptions& options,
+                       RangesOfRank* out) {
+  int64_t begin = 0;
+  PlanOptions unrounded = options;
+  unrounded.granule = 1;  // Multiples counted from a sequence's begin are none of the tensor's.
+  for (const int64_t length : lengths) {
+    Zigzag({begin, begin + length}, unrounded, out);
+    begin += length;
+  }
+}
+
+// Both tensors, by the work of their blocks.
+void ByArea(const AttentionSpec& spec, const PlanOptions& options, RangesOfRank* q,
+            RangesOfRank* kv) {
+  const std::vector<AreaBlock> blocks = CutByArea(spec, options.world_size);
+  const std::vector<int32_t> ranks = DealByArea(blocks, options.world_size);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    Append(blocks[i].q, &(*q)[ranks[i]]);
+    Append(blocks[i].k, &(*kv)[ranks[i]]);
+  }
+}
+
+RangesOfRank Deal(const std::vector<int64_t>& lengths, const PlanOptions& options) {
+  RangesOfRank out(options.world_size);
+  int64_t rows = 0;
+  for (const int64_t length : lengths) rows += length;
+  switch (options.layout) {
+    case Layout::kContiguous:
+      Contiguous({0, rows}, options, &out);
+      break;
+    case Layout::kZigzag:
+      Zigzag({0, rows}, options, &out);
+      break;
+    case Layout::kStriped:
+      Striped({0, rows}, options, &out);
+      break;
+    default:
+      ZigzagPerSequence(lengths, options, &out);
+  }
+  return out;
+}
+
+// Moves each cut inside `rows` rows down to a multiple of the granule: cuts at sequence ends lie
+// anywhere.
+void RoundCuts(int64_t rows, int64_t granule, RangesOfRank* ranges_of_rank) {
+  const auto round = [&](int64_t cut) { return cut == rows ? rows : cut - cut % granule; };
+  for (std::vector<RowRange>& ranges : *ranges_of_rank) {
+    std::vector<RowRange> rounded;
+    for (const RowRange& range : ranges) {
+      Append({round(range.begin), round(range.begin + range.block)}, &rounded);
+    }
+    ranges = std::move(rounded);
+  }
+}
+
+absl::Status CheckOptions(const PlanOptions& options) {
+  constexpr char kReason[] = "INVALID_EXECUTION";
+  if (options.world_size < 1) {
+    return InvalidField(kReason, "execution.world_size", "must be at least 1");
+  }
+  if (options.granule < 1) return InvalidField(kReason, "granule", "must be at least 1");
+  const bool striped = options.layout == Layout::kStriped;
+  if (striped && (options.stripe < 1 || options.stripe % options.granule != 0)) {
+    return InvalidField(
+        kReason, "execution.stripe",
+        absl::StrCat("must be a positive multiple of the granule of ", options.granule, " rows"));
+  }
+  if (options.layout == Layout::kAuto) {
+    return InvalidField(kReason, "execution.layout", "auto must be resolved before a plan is made");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int32_t StripeOf(const AttentionSpec& spec) {
+  if (!spec.deterministic) return 1;
+  constexpr int64_t kStripes = 64;
+  const int64_t tiles = std::max(spec.q_rows(), spec.kv_rows()) / (kStripes * kFoldTile) + 1;
+  return static_cast<int32_t>(std::min<int64_t>(tiles, 1 << 20) * kFoldTile);
+}
+
+absl::StatusOr<ShardPlan> MakeShardPlan(const AttentionSpec& spec, const PlanOptions& options) {
+  if (absl::Status checked = CheckOptions(options); !checked.ok()) return checked;
+  std::vector<int64_t> q_lengths, kv_lengths;
+  for (const Sequence& sequence : spec.sequences) {
+    q_lengths.push_back(sequence.q_len);
+    kv_lengths.push_back(sequence.kv_len);
+  }
+  RangesOfRank q(options.world_size), kv(options.world_size);
+  if (options.layout == Layout::kByArea) {
+    ByArea(spec, options, &q, &kv);
+  } else {
+    q = Deal(q_lengths, options);
+    kv = Deal(kv_lengths, options);
+  }
+  if (options.layout == Layout::kByArea || options.layout == Layout::kZigzagPerSequence) {
+    RoundCuts(spec.q_rows(), options.granule, &q);
+    RoundCuts(spec.kv_rows(), options.granule, &kv);
+  }
+  ShardPlan plan;
+  plan.world_size = options.world_size;
+  plan.layout = options.layout;
+  plan.granule = options.granule;
+  for (int32_t rank = 0; rank < options.world_size; ++rank) {
+    plan.shards.push_back({rank, RowMap(std::move(q[rank])), RowMap(std::move(kv[rank]))});
+  }
+  return plan;
+}
+
+}  // namespace annulus

@@ -1,0 +1,71 @@
+#ifndef ANNULUS_ATTENTION_SPEC_TENSOR_TABLE_H_
+#define ANNULUS_ATTENTION_SPEC_TENSOR_TABLE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "attention/spec/spec.h"
+
+namespace annulus {
+
+// The tensors of the API, with the numbers of annulus.v1.TensorId.
+enum class TensorId : uint8_t {
+  kUnspecified = 0,
+  kQ = 1,
+  kK = 2,
+  kV = 3,
+  kOut = 4,
+  kLse = 5,
+  kMaxLogit = 6,
+  kDOut = 7,
+  kDLse = 8,
+  kDq = 9,
+  kDk = 10,
+  kDv = 11,
+  kBias = 12,
+  kDBias = 13,
+  kDSink = 14,
+  kBitMask = 15,
+  kLseOffset = 16,
+  kLseRest = 17,
+};
+inline constexpr TensorId kLastTensor = TensorId::kLseRest;
+
+enum class RowSpace : uint8_t { kQuery, kKey };
+// kLent: an input that a kept state lends; no client sends it. kKept: a result that stays on the
+// workers with the state that the job keeps; no client fetches it.
+enum class Direction : uint8_t { kInput, kOutput, kLent, kKept };
+
+// One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE, its rest, max_logit and
+// d_sink have dim 1, a bias and d_bias have as many as the longest sequence has keys, and a bit
+// mask an eighth of it, rounded up.
+struct TensorInfo {
+  TensorId id = TensorId::kUnspecified;
+  RowSpace rows = RowSpace::kQuery;
+  Direction direction = Direction::kInput;
+  int32_t heads = 0;
+  int32_t dim = 0;
+  DataType dtype = DataType::kUnspecified;
+
+  int64_t row_bytes() const;  // heads * dim * element bytes
+};
+
+// The tensors that a job of this spec takes and gives. The data plane, budgets, files and the
+// command line read this table, so that a new operation is new rows in it. Q, K, V, the output and
+// LSE come first, in this order, as inputs or outputs. Where the spec takes a kept state, all
+// inputs that its forward job has, as inputs or outputs, are lent. At most 2^26 keys in a sequence.
+std::vector<TensorInfo> TensorTable(const AttentionSpec& spec);
+
+// The row of `id`, or nullptr.
+const TensorInfo* FindTensor(const std::vector<TensorInfo>& table, TensorId id);
+
+// Rows of the whole job's tensor.
+int64_t RowsOf(const TensorInfo& tensor, const AttentionSpec& spec);
+
+// "q", "k", "v", "output", "lse", ...
+absl::string_view TensorName(TensorId id);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_ATTENTION_SPEC_TENSOR_TABLE_H_

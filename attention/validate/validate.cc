@@ -1,0 +1,243 @@
+#include "attention/validate/validate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "attention/mask/mask_cost.h"
+#include "attention/sharding/shard_plan.h"
+#include "attention/spec/limits.h"
+#include "attention/spec/parallel_degrees.h"
+#include "attention/spec/tensor_table.h"
+#include "attention/validate/capability.h"
+#include "attention/validate/validate_mask_cost.h"
+#include "attention/validate/validate_masks.h"
+#include "attention/validate/validate_pairs.h"
+#include "attention/validate/validate_state.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+
+namespace annulus {
+namespace {
+
+absl::Status CheckDtypes(const AttentionSpec& spec) {
+  if (spec.dtype == DataType::kUnspecified) {
+    return InvalidField("UNSUPPORTED_DTYPE", "spec.dtype", "is required");
+  }
+  if (spec.dtype > DataType::kFp8E4m3) {
+    return RefuseValue("UNSUPPORTED_DTYPE", "spec.dtype", static_cast<int>(spec.dtype),
+                       "is not a known value");
+  }
+  if (spec.out_dtype > DataType::kFp8E4m3) {
+    return RefuseValue("UNSUPPORTED_DTYPE", "spec.out_dtype", static_cast<int>(spec.out_dtype),
+                       "is not a known value");
+  }
+  if (spec.gradients.d_out_dtype > DataType::kFp8E4m3) {
+    return RefuseValue("UNSUPPORTED_DTYPE", "spec.gradients.d_out_dtype",
+                       static_cast<int>(spec.gradients.d_out_dtype), "is not a known value");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckHeads(const AttentionSpec& spec, const Limits& limits) {
+  RETURN_IF_ERROR(CheckAtLeast("DIM_OVERFLOW", "spec.q_heads", spec.q_heads, 1));
+  RETURN_IF_ERROR(CheckAtLeast("DIM_OVERFLOW", "spec.kv_heads", spec.kv_heads, 1));
+  RETURN_IF_ERROR(CheckAtLeast("DIM_OVERFLOW", "spec.head_dim", spec.head_dim, 1));
+  RETURN_IF_ERROR(CheckAtLeast("DIM_OVERFLOW", "spec.head_dim_v", spec.head_dim_v, 0));
+  RETURN_IF_ERROR(CheckLimit("spec.q_heads", spec.q_heads, limits.max_heads));
+  RETURN_IF_ERROR(CheckLimit("spec.kv_heads", spec.kv_heads, limits.max_heads));
+  RETURN_IF_ERROR(CheckLimit("spec.head_dim", spec.head_dim, limits.max_head_dim));
+  RETURN_IF_ERROR(CheckLimit("spec.head_dim_v", spec.head_dim_v, limits.max_head_dim));
+  if (spec.q_heads % spec.kv_heads == 0) return absl::OkStatus();
+  return RefuseValue("SHAPE_MISMATCH", "spec.q_heads", spec.q_heads,
+                     absl::StrCat("must be a multiple of spec.kv_heads, ", spec.kv_heads));
+}
+
+std::string SequencePath(size_t index, absl::string_view field) {
+  return absl::StrCat("spec.sequences[", index, "].", field);
+}
+
+absl::Status CheckSequence(const Sequence& sequence, size_t index) {
+  if (sequence.q_len < 0) {
+    return RefuseValue("DIM_OVERFLOW", SequencePath(index, "q_len"), sequence.q_len,
+                       "must be at least 0");
+  }
+  if (sequence.kv_len < 0) {
+    return RefuseValue("DIM_OVERFLOW", SequencePath(index, "kv_len"), sequence.kv_len,
+                       "must be at least 0");
+  }
+  if (sequence.layer != 0 && sequence.session.empty()) {
+    return RefuseValue("SHAPE_MISMATCH", SequencePath(index, "layer"), sequence.layer,
+                       "names a layer of no session");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckSequences(const AttentionSpec& spec, const Limits& limits) {
+  if (spec.sequences.empty()) {
+    return InvalidField("SHAPE_MISMATCH", "spec.sequences", "is empty");
+  }
+  RETURN_IF_ERROR(CheckLimit("spec.sequences", static_cast<int64_t>(spec.sequences.size()),
+                             limits.max_sequences));
+  constexpr char kTooMany[] = "the lengths must not sum past 2^63 - 1";
+  int64_t q_rows = 0, kv_rows = 0;
+  for (size_t i = 0; i < spec.sequences.size(); ++i) {
+    const Sequence& sequence = spec.sequences[i];
+    RETURN_IF_ERROR(CheckSequence(sequence, i));
+    if (__builtin_add_overflow(q_rows, sequence.q_len, &q_rows)) {
+      return RefuseValue("DIM_OVERFLOW", SequencePath(i, "q_len"), sequence.q_len, kTooMany);
+    }
+    if (__builtin_add_overflow(kv_rows, sequence.kv_len, &kv_rows)) {
+      return RefuseValue("DIM_OVERFLOW", SequencePath(i, "kv_len"), sequence.kv_len, kTooMany);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Rows, pairs and bytes: nothing that is counted later may pass 64 bits or a limit.
+absl::Status CheckSizes(const AttentionSpec& spec, const Limits& limits) {
+  const int64_t q_rows = spec.q_rows(), kv_rows = spec.kv_rows();
+  int64_t product = 0;
+  if (__builtin_mul_overflow(q_rows, kv_rows, &product) ||
+      __builtin_mul_overflow(product, int64_t{spec.q_heads}, &product)) {
+    return RefuseValue("DIM_OVERFLOW", "spec.sequences", absl::StrCat(q_rows, " x ", kv_rows),
+                       "query rows x key rows x heads must not pass 2^63 - 1");
+  }
+  std::vector<TensorInfo> tensors = TensorTable(spec);
+  for (const TensorInfo& tensor : tensors) {
+    const int64_t rows = tensor.rows == RowSpace::kQuery ? q_rows : kv_rows;
+    if (__builtin_mul_overflow(rows, tensor.row_bytes(), &product)) {
+      return RefuseValue("DIM_OVERFLOW", "spec.sequences", rows,
+                         absl::StrCat("rows x bytes of ", TensorName(tensor.id), " pass 2^63 - 1"));
+    }
+    RETURN_IF_ERROR(CheckLimit("spec.sequences", rows, limits.max_rows));
+    RETURN_IF_ERROR(CheckLimit("spec.sequences", product, limits.max_tensor_bytes));
+  }
+  RETURN_IF_ERROR(CheckLimit("spec.sequences", q_rows, limits.max_rows));
+  return CheckLimit("spec.sequences", kv_rows, limits.max_rows);
+}
+
+absl::Status CheckScale(const AttentionSpec& spec) {
+  if (!spec.scale || *spec.scale == 0) return absl::OkStatus();
+  // Past these, queries or scores leave the normal numbers of fp32 that q·k is far from leaving.
+  const double magnitude = std::fabs(*spec.scale);
+  if (magnitude >= 0x1p-64 && magnitude <= 0x1p64) return absl::OkStatus();  // No NaN is.
+  return RefuseValue("INVALID_SCALE", "spec.scale", *spec.scale,
+                     "must be 0, or of a magnitude of at least 2^-64 and at most 2^64");
+}
+
+absl::Status CheckPerHead(absl::string_view field, const std::vector<float>& values,
+                          int32_t q_heads) {
+  if (values.empty()) return absl::OkStatus();
+  if (values.size() != static_cast<size_t>(q_heads)) {
+    return RefuseValue(
+        "SHAPE_MISMATCH", field, values.size(),
+        absl::StrCat("there must be one number for each of ", q_heads, " query heads"));
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isfinite(values[i])) continue;
+    return RefuseValue("INVALID_MODIFIER", absl::StrCat(field, "[", i, "]"), values[i],
+                       "must be finite");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckModifiers(const AttentionSpec& spec) {
+  const ScoreModifiers& modifiers = spec.modifiers;
+  // Past these a score over the cap, or the cap's reciprocal, is no normal number in fp32.
+  if (modifiers.soft_cap && !(*modifiers.soft_cap >= 0x1p-64 && *modifiers.soft_cap <= 0x1p64)) {
+    return RefuseValue("INVALID_MODIFIER", "spec.modifiers.soft_cap", *modifiers.soft_cap,
+                       "must be at least 2^-64 and at most 2^64");
+  }
+  RETURN_IF_ERROR(
+      CheckPerHead("spec.modifiers.alibi_slopes", modifiers.alibi_slopes, spec.q_heads));
+  RETURN_IF_ERROR(CheckPerHead("spec.modifiers.sinks", modifiers.sinks, spec.q_heads));
+  if (spec.dropout && !(spec.dropout->rate >= 0 && spec.dropout->rate < 1)) {
+    return RefuseValue("INVALID_MODIFIER", "spec.dropout.rate", spec.dropout->rate,
+                       "must be at least 0 and below 1");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckDegreeLimits(const Execution& execution, const Limits& limits) {
+  const struct {
+    absl::string_view field;
+    int32_t value;
+  } degrees[] = {{"execution.ulysses_degree", execution.ulysses_degree},
+                 {"execution.ring_degree", execution.ring_degree},
+                 {"execution.inner_ring_degree", execution.inner_ring_degree}};
+  for (const auto& degree : degrees) {
+    RETURN_IF_ERROR(CheckAtLeast("INVALID_EXECUTION", degree.field, degree.value, 0));
+    RETURN_IF_ERROR(CheckLimit(degree.field, degree.value, limits.max_world_size));
+  }
+  const int64_t ranks = int64_t{execution.ulysses_degree} * execution.ring_degree;
+  return CheckLimit("execution.ring_degree", ranks, limits.max_world_size);
+}
+
+// A deterministic job takes keys tile by tile, and each stripe is a task.
+absl::Status CheckFoldStripe(const AttentionSpec& spec, int64_t stripe) {
+  if (stripe % kFoldTile != 0) {
+    return RefuseValue(
+        "INVALID_EXECUTION", "execution.stripe", stripe,
+        absl::StrCat("must be a multiple of ", kFoldTile, " where spec.deterministic"));
+  }
+  return CheckLimit("execution.stripe", std::max(spec.q_rows(), spec.kv_rows()) / stripe,
+                    kMaxFoldStripes);
+}
+
+absl::Status CheckExecution(const AttentionSpec& spec, const Execution& execution,
+                            const Limits& limits) {
+  RETURN_IF_ERROR(CheckEnum("execution.strategy", execution.strategy, Strategy::kHalo));
+  RETURN_IF_ERROR(CheckEnum("execution.layout", execution.layout, Layout::kZigzagPerSequence));
+  RETURN_IF_ERROR(
+      CheckAtLeast("INVALID_EXECUTION", "execution.world_size", execution.world_size, 0));
+  RETURN_IF_ERROR(CheckLimit("execution.world_size", execution.world_size, limits.max_world_size));
+  RETURN_IF_ERROR(CheckEnum("execution.head_deal", execution.head_deal, HeadDeal::kUnits));
+  RETURN_IF_ERROR(CheckDegreeLimits(execution, limits));
+  RETURN_IF_ERROR(CheckAtLeast("INVALID_EXECUTION", "execution.stripe", execution.stripe, 0));
+  if (execution.priority < -kMaxPriority || execution.priority > kMaxPriority) {
+    return RefuseValue("INVALID_EXECUTION", "execution.priority", execution.priority,
+                       absl::StrCat("must be between -", kMaxPriority, " and ", kMaxPriority));
+  }
+  if (execution.stripe != 0 && execution.layout != Layout::kStriped) {
+    return RefuseValue("INVALID_EXECUTION", "execution.stripe", execution.stripe,
+                       "only the striped layout has stripes");
+  }
+  if (spec.deterministic && execution.stripe != 0) {
+    RETURN_IF_ERROR(CheckFoldStripe(spec, execution.stripe));
+  }
+  if (execution.layout == Layout::kZigzagPerSequence) {
+    const auto sequences = static_cast<int64_t>(spec.sequences.size());
+    RETURN_IF_ERROR(CheckLimit("execution.layout", sequences, limits.max_cut_sequences));
+    // A world size that is left open is chosen within the limit
+    // (attention/planning/choose_execution.h).
+    RETURN_IF_ERROR(CheckLimit("execution.layout", sequences * std::max(1, execution.world_size),
+                               kMaxSequenceCuts));
+  }
+  return CheckDegrees(execution);
+}
+
+}  // namespace
+
+absl::Status Validate(const AttentionSpec& spec, const Execution& execution, const Limits& limits) {
+  RETURN_IF_ERROR(CheckDtypes(spec));
+  RETURN_IF_ERROR(CheckEnum("spec.operation", spec.operation, Operation::kGradients));
+  RETURN_IF_ERROR(CheckEnum("spec.outputs.lse_base", spec.outputs.lse_base, LseBase::k2));
+  RETURN_IF_ERROR(CheckEnum("spec.arithmetic", spec.arithmetic, Arithmetic::kBf16x3));
+  RETURN_IF_ERROR(CheckHeads(spec, limits));
+  RETURN_IF_ERROR(CheckSequences(spec, limits));
+  RETURN_IF_ERROR(CheckPairInputs(spec, limits));
+  RETURN_IF_ERROR(CheckSizes(spec, limits));
+  RETURN_IF_ERROR(CheckScale(spec));
+  RETURN_IF_ERROR(CheckState(spec, limits.max_keep_state));
+  RETURN_IF_ERROR(CheckModifiers(spec));
+  RETURN_IF_ERROR(CheckMasks(spec, limits));
+  RETURN_IF_ERROR(CheckExecution(spec, execution, limits));
+  RETURN_IF_ERROR(CheckMaskCost(spec, execution, limits));
+  return CheckServed(spec, execution);
+}
+
+}  // namespace annulus

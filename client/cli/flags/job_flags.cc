@@ -1,0 +1,236 @@
+#include "client/cli/flags/job_flags.h"
+
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "attention/validate/validate.h"
+#include "base/command_line.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+#include "client/cli/files/bias_and_mask_files.h"
+#include "client/cli/files/input_names.h"
+#include "client/cli/files/lse_notes.h"
+#include "client/cli/files/lse_rules.h"
+#include "client/cli/files/spec_json.h"
+#include "client/cli/files/state_job.h"
+#include "client/cli/flags/layout_flag.h"
+#include "client/cli/flags/text_file.h"
+#include "proto/wire/convert.h"
+
+namespace annulus {
+namespace {
+
+absl::Status StoreNames(const std::string& text, std::vector<std::string>* names) {
+  for (const absl::string_view name : absl::StrSplit(text, ',')) {
+    if (name.empty())
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "': an empty name"));
+    names->emplace_back(name);
+  }
+  return absl::OkStatus();
+}
+
+// The words for all values of an enum, from 0 to the first that has none.
+template <typename Enum>
+std::vector<std::string> NamesOf(absl::string_view (*name)(Enum)) {
+  std::vector<std::string> names;
+  for (int value = 0; name(static_cast<Enum>(value)) != "unknown"; ++value) {
+    names.emplace_back(name(static_cast<Enum>(value)));
+  }
+  return names;
+}
+
+absl::StatusOr<SafetensorsFile> OpenInput(const JobFlags& flags) {
+  ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(flags.input));
+  file.LeaveAside(flags.ignored_tensors);
+  RETURN_IF_ERROR(CheckLeftAside({file}, flags.ignored_tensors));
+  return file;
+}
+
+absl::Status ReadInput(const JobFlags& flags, JobRequest* request) {
+  if (flags.synthetic.has_value()) {
+    request->synthetic = flags.synthetic;
+    request->shape = request->synthetic->shape;
+  } else if (!flags.input.empty()) {
+    ASSIGN_OR_RETURN(request->file, OpenInput(flags));
+    ASSIGN_OR_RETURN(request->shape, ShapeOf(*request->file, TensorLayoutOf(flags.tensor_layout)));
+  }
+  return absl::OkStatus();
+}
+
+// What a job of the spec would take for another thing than its file means.
+absl::Status CheckInput(const SafetensorsFile& file, const AttentionSpec& spec) {
+  RETURN_IF_ERROR(CheckInputNames(file, spec));
+  if (spec.operation != Operation::kGradients) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckOutputRules(file, spec));
+  return CheckLse(file, "lse",
+                  {LseBase::kE, /*tokens_heads=*/false, spec.scale_or_default(), LseRulesOf(spec)});
+}
+
+// The spec may be of another command.
+absl::Status CheckOperation(const JobFlags& flags, const v1::AttentionSpec& spec) {
+  if (flags.operation == Operation::kForward && spec.has_gradients()) {
+    return InvalidField("BAD_SPEC", "spec.gradients",
+                        "this is `annulus attend`: gradients are computed by `annulus gradients`");
+  }
+  if (flags.operation == Operation::kGradients && spec.has_forward()) {
+    return InvalidField("BAD_SPEC", "spec.forward",
+                        "this is `annulus gradients`: a forward job is run by `annulus attend`");
+  }
+  return absl::OkStatus();
+}
+
+// What a spec says of a state, which the command is told by flags, and would drop or upload beside.
+absl::Status CheckState(const v1::Gradients& gradients) {
+  if (!gradients.state().empty()) {
+    return InvalidField("BAD_SPEC", "spec.gradients.state", "--handle says it");
+  }
+  if (gradients.release_state()) {
+    return InvalidField("BAD_SPEC", "spec.gradients.release_state", "--release says it");
+  }
+  return absl::OkStatus();
+}
+
+Execution ExecutionOf(const JobFlags& flags) {
+  Execution execution;
+  execution.strategy = *ParseStrategy(flags.strategy);
+  execution.layout = *ParseLayout(flags.layout);
+  execution.world_size = static_cast<int32_t>(flags.world_size);
+  execution.ulysses_degree = static_cast<int32_t>(flags.ulysses_degree);
+  execution.ring_degree = static_cast<int32_t>(flags.ring_degree);
+  execution.inner_ring_degree = static_cast<int32_t>(flags.inner_ring_degree);
+  execution.head_deal = *ParseHeadDeal(flags.head_deal);
+  execution.stripe = static_cast<int32_t>(flags.stripe);
+  execution.bf16_partials = flags.bf16_partials;
+  execution.priority = static_cast<int32_t>(flags.priority);
+  return execution;
+}
+
+void AddExecutionFlags(CLI::App* app, JobFlags* flags) {
+  AddChoice(app, {"--strategy", "How workers share the work; auto: the fastest that fits"},
+            NamesOf<Strategy>(StrategyName), &flags->strategy);
+  AddChoice(app, {"--layout", "Which rows a worker has; auto: those of the fastest plan"},
+            NamesOf<Layout>(LayoutName), &flags->layout);
+  AddInteger(app,
+             {"--stripe",
+              "How many a stripe of the striped layout has, and only with it; 0: 1, or with "
+              "--deterministic as it takes to make about 64 stripes. With --deterministic a "
+              "multiple of 256"},
+             {0, std::numeric_limits<int32_t>::max()}, &flags->stripe, "rows");
+  AddInteger(app, {"--world-size", "How many workers; 0: as many as pay, of 1, 2, 4, 8, … and all"},
+             {0, Limits().max_world_size}, &flags->world_size, "workers");
+  AddInteger(app,
+             {"--ulysses-degree", "How many of them exchange heads (ulysses-ring); 0: the fastest"},
+             {0, Limits().max_world_size}, &flags->ulysses_degree, "workers");
+  AddInteger(app, {"--ring-degree", "How many are one ring (ulysses-ring); 0: the fastest"},
+             {0, Limits().max_world_size}, &flags->ring_degree, "workers");
+  AddInteger(app, {"--inner-ring-degree", "How many are an inner ring (double-ring); 0: chosen"},
+             {0, Limits().max_world_size}, &flags->inner_ring_degree, "workers");
+  AddChoice(app, {"--head-deal", "How heads are shared out where they are exchanged"},
+            NamesOf<HeadDeal>(HeadDealName), &flags->head_deal);
+  AddSwitch(app,
+            {"--bf16-partials",
+             "Partial outputs travel in bf16 (ring-pass-q and tree, forward): fewer bytes, less "
+             "exact"},
+            &flags->bf16_partials);
+  AddInteger(app,
+             {"--priority",
+              "Larger: earlier than other jobs, of all callers: these are not told apart yet; each "
+              "10 s of waiting count as one step more"},
+             {-kMaxPriority, kMaxPriority}, &flags->priority, "steps");
+}
+
+}  // namespace
+
+CLI::Option* AddIgnoredTensors(CLI::App* app, std::vector<std::string>* names) {
+  return AddText(
+      app,
+      {"--ignore-tensors",
+       "Tensors of the input to leave aside: others that the command does not take are refused"},
+      "NAME[,NAME…]", "", [names](const std::string& text) { return StoreNames(text, names); });
+}
+
+void AddJobFlags(CLI::App* app, JobFlags* flags) {
+  CLI::Option* input =
+      AddFile(app,
+              {"--input",
+               "safetensors file with q, k, v: [tokens, heads, dim] or [batch, tokens, heads, dim] "
+               "of F32, F16 or BF16; where it has them, lse_offset (as lse), bias and mask (BOOL "
+               "or U8): [heads, tokens, "
+               "keys] or [batch, heads, tokens, keys], each but the last may be 1"},
+              &flags->input);
+  AddIgnoredTensors(app, &flags->ignored_tensors)->needs(input);
+  AddTensorLayout(app, "q, k, v, output and their gradients in the input, and so in the output",
+                  &flags->tensor_layout)
+      ->needs(input);
+  AddText(app, {"--synthetic", "Made inputs instead of a file, such as 1,4096,4096,8,2,128,bf16,1"},
+          "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed", "",
+          [flags](const std::string& text) {
+            const absl::StatusOr<SyntheticShape> parsed = ParseSynthetic(text);
+            if (parsed.ok()) flags->synthetic = *parsed;
+            return parsed.status();
+          })
+      ->excludes(input);
+  CLI::Option* spec_file = AddFile(
+      app,
+      {"--spec",
+       "File with an AttentionSpec as proto3 JSON; what it leaves out is taken from the input"},
+      &flags->spec_file);
+  flags->spec_options = AddSpecFlags(app, flags->operation, &flags->spec);
+  flags->spec_options.push_back(spec_file);
+  AddExecutionFlags(app, flags);
+}
+
+absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
+  JobRequest request;
+  request.execution = ExecutionOf(flags);
+  v1::AttentionSpec spec;
+  if (!flags.spec_file.empty()) {
+    ASSIGN_OR_RETURN(const std::string text, ReadTextFile(flags.spec_file, "BAD_SPEC"));
+    ASSIGN_OR_RETURN(spec, ParseSpec(text, flags.spec_file));
+    RETURN_IF_ERROR(CheckOperation(flags, spec));
+  }
+  RETURN_IF_ERROR(PutOver(flags.spec, &spec));
+  if (flags.lse_rest) spec.mutable_outputs()->set_lse_rest(true);
+  if (flags.keep_for != absl::ZeroDuration()) {
+    *spec.mutable_forward()->mutable_keep_state() = DurationToProto(flags.keep_for);
+  }
+  if (flags.operation == Operation::kGradients) {
+    RETURN_IF_ERROR(CheckState(*spec.mutable_gradients()));
+  }
+  RETURN_IF_ERROR(ReadInput(flags, &request));
+  if (flags.d_bias.has_value()) spec.mutable_gradients()->set_d_bias(*flags.d_bias);
+  if (request.file.has_value()) RETURN_IF_ERROR(TakePairInputs(*request.file, &spec));
+  if (spec.has_gradients() && request.file.has_value()) {
+    RETURN_IF_ERROR(TakeGradientOptions(*request.file, &spec));
+  }
+  request.says_lse_base = spec.outputs().lse_base() != v1::Outputs::LSE_BASE_UNSPECIFIED;
+  if (request.file.has_value() || request.synthetic.has_value()) {
+    ASSIGN_OR_RETURN(request.spec, CompleteSpec(std::move(spec), request.shape));
+  } else {
+    ASSIGN_OR_RETURN(request.spec, SpecFromProto(spec, "spec"));
+  }
+  if (request.file.has_value()) RETURN_IF_ERROR(CheckInput(*request.file, request.spec));
+  RETURN_IF_ERROR(Validate(request.spec, request.execution, Limits()));
+  return request;
+}
+
+absl::StatusOr<JobRequest> ReadStateJob(const JobFlags& flags, const v1::Job& job) {
+  JobRequest request;
+  request.execution = ExecutionOf(flags);
+  ASSIGN_OR_RETURN(request.spec, SpecOfState(job));
+  ASSIGN_OR_RETURN(request.file, OpenInput(flags));
+  RETURN_IF_ERROR(CheckInputNames(*request.file, request.spec));
+  ASSIGN_OR_RETURN(request.shape,
+                   ShapeOfState(*request.file, request.spec, TensorLayoutOf(flags.tensor_layout)));
+  request.spec.gradients.d_lse = request.file->Find(TensorName(TensorId::kDLse)) != nullptr;
+  request.spec.gradients.d_bias = flags.d_bias.value_or(false);
+  if (IsFp32DOut(*request.file, request.spec.output_dtype()))
+    request.spec.gradients.d_out_dtype = DataType::kFp32;
+  RETURN_IF_ERROR(Validate(request.spec, request.execution, Limits()));
+  return request;
+}
+
+}  // namespace annulus

@@ -1,0 +1,20 @@
+#include "client/cli/flags/service_flags.h"
+
+#include "base/command_line.h"
+
+namespace annulus {
+
+void AddServiceFlags(CLI::App* app, ServiceFlags* flags, const std::string& time) {
+  AddAddress(app, {"--address", "Where the coordinator listens"}, &flags->address)
+      ->envname("ANNULUS_ADDRESS");
+  AddDuration(app, {"--timeout", time}, {absl::Milliseconds(1), absl::Hours(24)}, &flags->timeout);
+  AddSwitch(app, {"--json", "Answer in JSON on standard output"}, &flags->json);
+}
+
+ClientOptions ClientOptionsOf(const ServiceFlags& flags) {
+  ClientOptions options;
+  options.address = flags.address;
+  return options;
+}
+
+}  // namespace annulus

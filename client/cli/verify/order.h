@@ -1,0 +1,21 @@
+#ifndef ANNULUS_CLIENT_CLI_VERIFY_ORDER_H_
+#define ANNULUS_CLIENT_CLI_VERIFY_ORDER_H_
+
+#include <cstdint>
+
+namespace annulus {
+
+// Where sums begin, and which way they go: the n-th of several orders.
+struct Order {
+  int64_t number = 0, of = 1;  // 0 <= number < of.
+  // Without a division, which takes as long as several additions.
+  int64_t At(int64_t n, int64_t size) const {
+    const int64_t from = size * number / of;
+    const int64_t at = number % 2 == 0 ? from + n : from + size - 1 - n;
+    return at < size ? at : at - size;
+  }
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_CLI_VERIFY_ORDER_H_

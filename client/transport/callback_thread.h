@@ -1,0 +1,44 @@
+#ifndef ANNULUS_CLIENT_TRANSPORT_CALLBACK_THREAD_H_
+#define ANNULUS_CLIENT_TRANSPORT_CALLBACK_THREAD_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "base/mutex.h"
+
+namespace annulus {
+
+// One thread that runs functions in the order of their times: a place to call users back and to
+// wait for the next attempt. The destructor runs what is due, drops what is not, and joins; no
+// function runs after it. Thread-safe.
+class CallbackThread {
+ public:
+  CallbackThread();
+  ~CallbackThread();
+
+  void Post(std::function<void()> function) {
+    PostAfter(absl::ZeroDuration(), std::move(function));
+  }
+  // A delay may be infinite.
+  void PostAfter(absl::Duration delay, std::function<void()> function) EXCLUDES(mutex_);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void Run() EXCLUDES(mutex_);
+
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ GUARDED_BY(mutex_) = false;
+  int64_t next_ GUARDED_BY(mutex_) = 0;
+  std::map<std::pair<Clock::time_point, int64_t>, std::function<void()>> waiting_
+      GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_CLIENT_TRANSPORT_CALLBACK_THREAD_H_

@@ -1,0 +1,100 @@
+#include "client/transport/session_errors.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/error.h"
+
+namespace annulus {
+
+bool CoordinatorDecides(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kCancelled:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kDeadlineExceeded:
+      return true;
+    case absl::StatusCode::kPermissionDenied:  // One that has taken its place has another key.
+      return DetailOf(status).reason == "BAD_TICKET";
+    default:
+      return false;
+  }
+}
+
+absl::Status WithReason(const absl::Status& status, absl::string_view reason) {
+  ErrorDetail detail = DetailOf(status);
+  if (!detail.reason.empty()) return status;
+  detail.reason = std::string(reason);
+  return MakeError(status.code(), status.message(), detail);
+}
+
+absl::Status NameExpiry(const absl::Status& status, bool waited) {
+  if (status.code() != absl::StatusCode::kDeadlineExceeded) return status;
+  return WithReason(status, waited ? "EXPIRED_IN_QUEUE" : "EXPIRED_RUNNING");
+}
+
+absl::Status UndecidedError(const absl::Status& status) {
+  if (absl::IsDeadlineExceeded(status)) return status;
+  ErrorDetail detail = DetailOf(status);
+  // UNAVAILABLE is sent again by itself, later and later.
+  if (!detail.retry_after.has_value() && !absl::IsUnavailable(status)) {
+    detail.retry_after = absl::Milliseconds(100);
+  }
+  return MakeError(
+      status.code(),
+      absl::StrCat(status.message(), "; the coordinator has not said what becomes of the job"),
+      detail);
+}
+
+absl::Status SendAgainError() {
+  return MakeError(absl::StatusCode::kAborted, "a worker was lost; send the job again",
+                   {"GROUP_LOST", {}, {}, absl::Milliseconds(100)});
+}
+
+absl::Status OutputsGoneError() {
+  return MakeError(absl::StatusCode::kAborted, "the job ended before its outputs were fetched",
+                   {"JOB_ENDED", {}, {}, {}});
+}
+
+absl::Status EndedForAnotherError() {
+  return MakeError(absl::StatusCode::kAborted,
+                   "the job ended for another call with its request_id before this one's inputs "
+                   "were compared with that call's and its outputs fetched; send it again",
+                   {"JOB_ENDED", {}, {}, absl::Milliseconds(100)});
+}
+
+absl::Status AnswerLostError(const absl::Status& status, const absl::Status& earlier) {
+  ErrorDetail detail = DetailOf(status);
+  detail.metadata["earlier_attempt"] = ErrorText(earlier);
+  return MakeError(status.code(),
+                   absl::StrCat(status.message(), ", perhaps by an earlier attempt of this job, ",
+                                "whose answer was lost (", ErrorText(earlier),
+                                "): neither is left; send its tensors"),
+                   detail);
+}
+
+absl::Status OutOfTurnError(bool accepted) {
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("a chunk came ", accepted ? "after the end of the inputs"
+                                                          : "before the job was accepted"),
+                   {"STREAM_SEQUENCE", {}, {}, {}});
+}
+
+absl::Status MissingRowsError(int64_t bytes_missing, const std::vector<TensorId>& tensors) {
+  ErrorDetail detail;
+  detail.reason = "MISSING_ROWS";
+  std::vector<std::string> names;
+  for (const TensorId tensor : tensors) {
+    names.emplace_back(TensorName(tensor));
+    detail.fields.push_back({names.back(), "rows are missing"});
+  }
+  return MakeError(
+      absl::StatusCode::kInvalidArgument,
+      absl::StrCat("the inputs ended ", bytes_missing, " bytes before all had come: rows of ",
+                   absl::StrJoin(names, ", "), " are missing"),
+      detail);
+}
+
+}  // namespace annulus

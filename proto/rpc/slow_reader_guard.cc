@@ -1,0 +1,85 @@
+#include "proto/rpc/slow_reader_guard.h"
+
+#include <functional>
+#include <optional>
+
+#include "base/mutex.h"
+#include "proto/rpc/shared_timer.h"
+#include "proto/rpc/slow_reader_registry.h"
+
+namespace annulus {
+
+struct UnreadEnd::State {
+  explicit State(grpc::CallbackServerContext* context) : context(context) {}
+
+  void Cancel() EXCLUDES(mutex) {
+    // Under the lock, which keeps OnDone from letting the context go; no reaction comes inside.
+    MutexLock lock(&mutex);
+    if (context != nullptr) context->TryCancel();
+  }
+  static std::function<void()> CancelOf(const std::shared_ptr<State>& state) {
+    return [weak = std::weak_ptr<State>(state)] {
+      if (const std::shared_ptr<State> state = weak.lock()) state->Cancel();
+    };
+  }
+  void ForgetUnread() REQUIRES(mutex) {
+    if (unread.has_value()) UnreadAnswers::Get().Remove(*unread);
+    unread.reset();
+  }
+
+  Mutex mutex;
+  grpc::CallbackServerContext* context GUARDED_BY(mutex);
+  std::optional<Grace> grace GUARDED_BY(mutex);
+  std::optional<uint64_t> unread GUARDED_BY(mutex);  // UnreadAnswers
+};
+
+absl::Duration ReadingTime(size_t bytes) {
+  return absl::Seconds(static_cast<double>(bytes) / (64 << 10));
+}
+
+UnreadEnd::UnreadEnd(grpc::CallbackServerContext* context)
+    : state_(std::make_shared<State>(context)) {}
+
+UnreadEnd::~UnreadEnd() { Over(); }
+
+void UnreadEnd::Begin(absl::Duration patience, size_t bytes) {
+  {
+    MutexLock lock(&state_->mutex);
+    if (state_->context == nullptr || state_->grace.has_value()) return;
+    state_->grace.emplace(patience, State::CancelOf(state_));
+    state_->grace->Begin();
+  }
+  Count(bytes);
+}
+
+void UnreadEnd::Waits(size_t bytes) {
+  {
+    MutexLock lock(&state_->mutex);
+    if (state_->context == nullptr || state_->grace.has_value()) return;
+    if (bytes == 0) return state_->ForgetUnread();
+  }
+  Count(bytes);
+}
+
+// Without the lock others are cancelled, each under its own.
+void UnreadEnd::Count(size_t bytes) {
+  std::optional<uint64_t> unread;
+  {
+    MutexLock lock(&state_->mutex);
+    unread = state_->unread;
+  }
+  if (unread.has_value()) return UnreadAnswers::Get().Resize(*unread, bytes);
+  unread = UnreadAnswers::Get().Add(bytes, State::CancelOf(state_));
+  MutexLock lock(&state_->mutex);
+  state_->unread = unread;
+  if (state_->context == nullptr) state_->ForgetUnread();
+}
+
+void UnreadEnd::Over() {
+  MutexLock lock(&state_->mutex);
+  state_->context = nullptr;
+  if (state_->grace.has_value()) state_->grace->CallOff();
+  state_->ForgetUnread();
+}
+
+}  // namespace annulus

@@ -1,0 +1,70 @@
+#include "proto/rpc/slow_reader_registry.h"
+
+#include <utility>
+
+namespace annulus {
+
+UnreadAnswers& UnreadAnswers::Get() {
+  static auto* const answers = new UnreadAnswers(Limits());
+  return *answers;
+}
+
+uint64_t UnreadAnswers::Add(size_t bytes, std::function<void()> cancel) {
+  std::vector<std::function<void()>> cancelled;
+  uint64_t added = 0;
+  {
+    MutexLock lock(&mutex_);
+    added = ++last_;
+    bytes_ += bytes;
+    calls_.emplace(added, Call{bytes, std::move(cancel)});
+    cancelled = MakeRoomLocked();
+  }
+  for (const std::function<void()>& one : cancelled) one();
+  return added;
+}
+
+void UnreadAnswers::Resize(uint64_t call, size_t bytes) {
+  std::vector<std::function<void()>> cancelled;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = calls_.find(call);
+    if (it == calls_.end()) return;
+    bytes_ += bytes - it->second.bytes;
+    it->second.bytes = bytes;
+    cancelled = MakeRoomLocked();
+  }
+  for (const std::function<void()>& one : cancelled) one();
+}
+
+std::vector<std::function<void()>> UnreadAnswers::MakeRoomLocked() {
+  std::vector<std::function<void()>> cancelled;
+  while (calls_.size() > 1 && (calls_.size() > limits_.calls || bytes_ > limits_.bytes)) {
+    const auto oldest = calls_.begin();
+    bytes_ -= oldest->second.bytes;
+    cancelled.push_back(std::move(oldest->second.cancel));
+    calls_.erase(oldest);
+  }
+  return cancelled;
+}
+
+void UnreadAnswers::Remove(uint64_t call) {
+  std::function<void()> gone;  // Goes without the lock.
+  MutexLock lock(&mutex_);
+  const auto it = calls_.find(call);
+  if (it == calls_.end()) return;
+  bytes_ -= it->second.bytes;
+  gone = std::move(it->second.cancel);
+  calls_.erase(it);
+}
+
+size_t UnreadAnswers::calls() const {
+  MutexLock lock(&mutex_);
+  return calls_.size();
+}
+
+size_t UnreadAnswers::bytes() const {
+  MutexLock lock(&mutex_);
+  return bytes_;
+}
+
+}  // namespace annulus

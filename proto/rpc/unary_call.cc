@@ -1,0 +1,32 @@
+#include "proto/rpc/unary_call.h"
+
+#include <utility>
+
+#include "proto/wire/status.h"
+#include "proto/wire/tensor_stream.h"
+
+namespace annulus {
+
+UnaryCall::UnaryCall(grpc::CallbackServerContext* context,
+                     const google::protobuf::MessageLite* answer, absl::Duration patience,
+                     grpc::ByteBuffer* response)
+    : answer_(answer), patience_(patience), response_(response), unread_end_(context) {}
+
+void UnaryCall::End(const absl::Status& status) {
+  // An error has no message, so nothing of it waits for its caller.
+  if (status.ok()) {
+    *response_ = EncodeProto(*answer_);
+    const size_t bytes = response_->Length();
+    // The answer is there twice: as it was made, and as it goes out.
+    unread_end_.Begin(patience_ + ReadingTime(bytes), 2 * bytes + request_bytes_);
+  }
+  Finish(ToGrpcStatus(status));
+}
+
+void UnaryCall::OnDone() {
+  unread_end_.Over();
+  // May be the last reference: nothing of this is touched after it.
+  const std::shared_ptr<UnaryCall> self = std::move(self_);
+}
+
+}  // namespace annulus

@@ -1,0 +1,14 @@
+#ifndef ANNULUS_SERVER_COORDINATOR_PLANNING_PLANNER_H_
+#define ANNULUS_SERVER_COORDINATOR_PLANNING_PLANNER_H_
+
+#include "server/coordinator/state/job_plan.h"
+
+namespace annulus {
+
+// Pure: chooses the execution and makes the shard plan. FAILED_PRECONDITION / INSUFFICIENT_WORKERS
+// or INSUFFICIENT_CAPACITY where it cannot be done with these sizes and budgets.
+PlanResult MakeJobPlan(const PlanRequest& request);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_COORDINATOR_PLANNING_PLANNER_H_

@@ -1,0 +1,246 @@
+#include "server/coordinator/segment_scheduler.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "attention/schedule/passes/segment_steps.h"
+#include "attention/spec/execution.h"
+#include "proto/wire/convert.h"
+#include "server/coordinator/answer_time.h"
+#include "server/coordinator/job_transitions.h"
+#include "server/coordinator/state/errors.h"
+
+namespace annulus {
+namespace {
+
+using State = RunRecord::State;
+constexpr int kPreparedPerGroup = 2;
+
+bool Claimed(const RunRecord& run, const std::set<int64_t>& claimed) {
+  for (const RunRank& rank : run.ranks) {
+    if (claimed.count(rank.worker) != 0) return true;
+  }
+  return false;
+}
+
+bool TakeDeviceMemory(Core& core, const RunRecord& run) {
+  std::vector<Ledger::Claim> claims;
+  for (const RunRank& rank : run.ranks) {
+    claims.push_back({rank.worker, {0, run.plan->cost.peak_bytes_per_rank}});
+  }
+  return core.ledger.Reserve(run.number, claims);
+}
+
+void Prepare(Core& core, RunRecord& run) {
+  run.state = State::kPreparing;
+  for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
+    control::v1::WorkerCommand command;
+    *command.mutable_prepare()->mutable_shard() = run.Key(static_cast<int32_t>(rank));
+    core.Send(run.ranks[rank].worker, std::move(command));
+  }
+}
+
+// By group, of the runs that are not over.
+struct GroupLoad {
+  int prepared = 0;
+  int outstanding = 0;
+};
+std::map<int64_t, GroupLoad> LoadOfGroups(const Core& core) {
+  std::map<int64_t, GroupLoad> loads;
+  for (const auto& [number, run] : core.runs.all()) {
+    if (run.solo()) continue;
+    GroupLoad& load = loads[run.group];
+    if (run.state >= State::kPreparing && run.state <= State::kRunning) ++load.prepared;
+    if (run.state == State::kRunning || run.state == State::kHalting) {
+      load.outstanding += run.issued - run.SegmentsDone();
+    }
+  }
+  return loads;
+}
+
+// Its shards are there, and its group may prepare it.
+bool IsNext(const RunRecord& run, std::map<int64_t, GroupLoad>& loads) {
+  return run.state == State::kReady && loads[run.group].prepared < kPreparedPerGroup;
+}
+
+using DigestsOfRank = std::map<int32_t, control::v1::PeerDigest>;
+
+DigestsOfRank DigestsByPeer(const control::v1::Prepared& prepared) {
+  DigestsOfRank digests;
+  for (const control::v1::PeerDigest& digest : prepared.digests()) digests[digest.peer()] = digest;
+  return digests;
+}
+
+absl::Duration WaitedFor(const Core& core, const RunRecord& run) {
+  return run.waited + std::max(absl::ZeroDuration(), core.now - run.waits_since);
+}
+
+std::vector<int64_t> WorkersOf(const RunRecord& run) {
+  std::vector<int64_t> workers;
+  for (const RunRank& rank : run.ranks) workers.push_back(rank.worker);
+  return workers;
+}
+
+// How late one of the run's workers may come to its next segment, because it has those of other
+// groups before it. What its own group has to run, all of them have.
+absl::Duration AheadOf(const Core& core, const RunRecord& run) {
+  absl::Duration ahead = LongestOf(LaneTimes(core), WorkersOf(run));
+  for (const auto& [number, other] : core.runs.all())
+    if (other.group == run.group) ahead -= TimeOfIssued(other);
+  return std::max(absl::ZeroDuration(), ahead);
+}
+
+void Issue(Core& core, RunRecord& run) {
+  const std::vector<Segment> cuts = CutSegments(run.steps, run.plan->segments);
+  const Segment& cut = cuts[run.issued];
+  const absl::Duration longest_step = AheadOf(core, run) + run.plan->longest_step;
+  for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
+    control::v1::WorkerCommand command;
+    control::v1::RunSegment& segment = *command.mutable_run_segment();
+    *segment.mutable_shard() = run.Key(static_cast<int32_t>(rank));
+    *segment.mutable_generation() = core.GenerationOf(run.group);
+    segment.set_segment(run.issued);
+    segment.set_step_begin(cut.step_begin);
+    segment.set_step_end(cut.step_end);
+    segment.set_last(run.issued + 1 == run.segments);
+    if (longest_step > absl::ZeroDuration())
+      *segment.mutable_longest_step() = DurationToProto(longest_step);
+    core.Send(run.ranks[rank].worker, std::move(command));
+  }
+  run.turns.push_back(++core.last_turn);
+  run.waited = WaitedFor(core, run);
+  run.waits_since = absl::InfiniteFuture();
+  core.shares.Charge(run.principal,
+                     run.plan->cost.seconds / run.segments * static_cast<double>(run.ranks.size()));
+  const bool first = run.issued++ == 0;
+  if (!first) return;
+  run.state = State::kRunning;
+  core.place_again = true;
+  SetState(core, *core.jobs.Find(run.job), v1::Job::STATE_RUNNING);
+}
+
+// As in the queue, waiting counts: a stream of important runs starves none.
+int64_t ImportanceOf(const Core& core, const RunRecord& run) {
+  absl::Duration rest;
+  return run.priority + absl::IDivDuration(WaitedFor(core, run), kPriorityStep, &rest);
+}
+
+// The least served principal first; of its runs the most important, and of equal ones that whose
+// last segment is the longest ago. So a long run delays another one by a segment at a time.
+RunRecord* NextToIssue(Core& core, int64_t group) {
+  RunRecord* best = nullptr;
+  std::tuple<double, int64_t, int64_t, int64_t> first;
+  for (auto& [number, run] : core.runs.all()) {
+    if (run.group != group) continue;
+    const bool can = run.state == State::kPrepared ||
+                     (run.state == State::kRunning && run.issued < run.segments);
+    if (!can) continue;
+    const std::tuple key{core.shares.Served(run.principal), -ImportanceOf(core, run),
+                         run.turns.empty() ? 0 : run.turns.back(), number};
+    if (best == nullptr || key < first) {
+      best = &run;
+      first = key;
+    }
+  }
+  return best;
+}
+
+// Whether the run's next segment would keep a group waiting that connects when its lanes have
+// nothing left to run: past the time at which they were to be through when it was opened, so that
+// it comes about.
+bool DelaysAGroup(const Core& core, const RunRecord& run) {
+  const std::vector<int64_t> workers = WorkersOf(run);
+  absl::Time until = absl::InfiniteFuture();
+  for (const auto& entry : core.groups.all()) {
+    const GroupRecord& group = entry.second;
+    if (!group.opened()) continue;
+    const bool shares = std::any_of(workers.begin(), workers.end(),
+                                    [&](int64_t worker) { return group.RankOf(worker) >= 0; });
+    if (shares) until = std::min(until, group.idle_at);
+  }
+  if (until == absl::InfiniteFuture()) return false;
+  return core.now + LongestOf(LaneTimes(core), workers) + TimeOfSegment(run) > until;
+}
+
+}  // namespace
+
+void PrepareRuns(Core& core) {
+  std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
+  std::set<int64_t> claimed;
+  for (auto& [number, run] : core.runs.all()) {
+    if (!IsNext(run, loads)) continue;
+    if (!Claimed(run, claimed) && TakeDeviceMemory(core, run)) {
+      Prepare(core, run);
+      core.place_again = true;  // Those that AwaitedDevices has kept waiting.
+      ++loads[run.group].prepared;
+      continue;
+    }
+    for (const RunRank& rank : run.ranks) claimed.insert(rank.worker);
+  }
+}
+
+std::map<int64_t, int64_t> AwaitedDevices(const Core& core) {
+  std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
+  std::map<int64_t, int64_t> awaited;
+  for (const auto& [number, run] : core.runs.all()) {
+    if (!IsNext(run, loads)) continue;
+    for (const RunRank& rank : run.ranks) {
+      int64_t& earliest = awaited.try_emplace(rank.worker, run.job).first->second;
+      earliest = std::min(earliest, run.job);
+    }
+  }
+  return awaited;
+}
+
+absl::Status CheckPrepared(const RunRecord& run) {
+  std::vector<DigestsOfRank> digests;
+  for (const RunRank& rank : run.ranks) {
+    if (rank.preparation.steps() != run.ranks[0].preparation.steps()) {
+      return ScheduleMismatchError("numbers of steps differ");
+    }
+    if (rank.preparation.arena_bytes() > run.plan->cost.peak_bytes_per_rank) {
+      return ScheduleMismatchError(absl::StrCat(
+          "a rank takes ", rank.preparation.arena_bytes(), " bytes of device memory where ",
+          run.plan->cost.peak_bytes_per_rank, " were planned"));
+    }
+    digests.push_back(DigestsByPeer(rank.preparation));
+  }
+  const auto ranks = static_cast<int32_t>(digests.size());
+  for (int32_t a = 0; a < ranks; ++a) {
+    for (const auto& [b, of_a] : digests[a]) {
+      if (b < 0 || b >= ranks || b == a) return ScheduleMismatchError("a peer is no rank");
+      auto of_b = digests[b].find(a);
+      if (of_b == digests[b].end() || of_a.sends() != of_b->second.receives() ||
+          of_a.receives() != of_b->second.sends()) {
+        return ScheduleMismatchError(
+            absl::StrCat("ranks ", a, " and ", b, " expect different transfers"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+void SetSegments(RunRecord& run) {
+  run.steps = run.ranks[0].preparation.steps();
+  run.segments = static_cast<int32_t>(CutSegments(run.steps, run.plan->segments).size());
+}
+
+void IssueSegments(Core& core) {
+  std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
+  for (auto& [group, load] : loads) {
+    const GroupRecord* record = core.groups.Find(group);
+    if (record == nullptr || record->state != GroupRecord::State::kReady) continue;
+    for (; load.outstanding < core.options.segments_outstanding; ++load.outstanding) {
+      RunRecord* run = NextToIssue(core, group);
+      if (run == nullptr || DelaysAGroup(core, *run)) break;
+      Issue(core, *run);
+    }
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,150 @@
+#ifndef ANNULUS_SERVER_COORDINATOR_STATE_EVENT_H_
+#define ANNULUS_SERVER_COORDINATOR_STATE_EVENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "annulus/v1/attention.pb.h"
+#include "annulus/v1/jobs.pb.h"
+#include "base/log.h"
+#include "server/coordinator/state/command.h"
+#include "server/coordinator/state/job_plan.h"
+#include "server/coordinator/state/submission.h"
+
+namespace annulus {
+
+// What happens to the coordinator, and what it wants done: plain values, so that gRPC, a unit test
+// and the simulation drive the same state machine. `call` and `connection` are numbers above 0 that
+// the driver chooses and never uses again.
+namespace event {
+
+// A worker's stream: what it said, or that it is over.
+struct WorkerSaid {
+  int64_t connection = 0;
+  control::v1::WorkerEvent event;
+};
+struct WorkerGone {
+  int64_t connection = 0;
+};
+
+// Clients. `deadline` is the call's own, by the clock that gives `now`.
+struct RunJob {
+  int64_t call = 0;
+  std::string principal;
+  std::shared_ptr<const Submission> submission;
+  absl::Time deadline = absl::InfiniteFuture();
+  int64_t caller_bytes = 0;  // Of the request, kept by who asks while the call follows its job.
+};
+struct PlanJob {
+  int64_t call = 0;
+  std::string principal;
+  std::shared_ptr<const Submission> submission;
+};
+struct WatchJob {
+  int64_t call = 0;
+  std::string principal, job_id;
+};
+struct GetJob {
+  int64_t call = 0;
+  std::string principal, job_id;
+};
+struct CancelJob {
+  int64_t call = 0;
+  std::string principal, job_id;
+};
+struct ReleaseState {
+  int64_t call = 0;
+  std::string principal, job_id;
+};
+struct ListJobs {
+  int64_t call = 0;
+  std::string principal;
+  v1::ListJobsRequest request;
+};
+struct GetServerInfo {
+  int64_t call = 0;
+};
+// A streaming call was cancelled, or its client is gone or too slow.
+struct CallGone {
+  int64_t call = 0;
+};
+
+// The answer to action::MakePlan.
+struct Planned {
+  int64_t plan = 0;
+  PlanResult result;
+};
+// Time has passed: Handle was asked to be called by NextWakeup().
+struct Tick {};
+// SIGTERM: no new jobs; action::Stopped follows when the last one is over.
+struct Drain {};
+
+}  // namespace event
+
+using Event = std::variant<event::WorkerSaid, event::WorkerGone, event::RunJob, event::PlanJob,
+                           event::WatchJob, event::GetJob, event::CancelJob, event::ReleaseState,
+                           event::ListJobs, event::GetServerInfo, event::CallGone, event::Planned,
+                           event::Tick, event::Drain>;
+
+namespace action {
+
+// To a worker, in order.
+struct SendCommand {
+  int64_t connection = 0;
+  Command command;
+};
+// Ends a worker's stream after what was sent before. No event of it is expected any more.
+struct CloseConnection {
+  int64_t connection = 0;
+  absl::Status status;
+};
+
+// To a RunJob or WatchJob call, in order; FinishCall is the last of it.
+struct SendEvent {
+  int64_t call = 0;
+  v1::JobEvent event;
+};
+struct FinishCall {
+  int64_t call = 0;
+  absl::Status status;
+};
+// Ends a unary call.
+struct Answer {
+  int64_t call = 0;
+  absl::StatusOr<std::variant<v1::Job, v1::ListJobsResponse, v1::Plan, v1::ServerInfo>> value;
+};
+
+// Plan elsewhere and answer with event::Planned. Jobs' plans go before dry runs, quick ones beside.
+struct MakePlan {
+  int64_t plan = 0;
+  PlanRequest request;
+  bool dry_run = false, quick = false;
+};
+// Nobody waits for the plan any more: it need not be made.
+struct ForgetPlan {
+  int64_t plan = 0;
+};
+// Whether a job would be taken.
+struct SetReady {
+  bool ready = false;
+};
+struct Stopped {};
+struct Log {
+  LogLevel level = LogLevel::kInfo;
+  std::string job, text;
+  std::shared_ptr<const JobPlan> plan;  // Is told behind `text`, and at kDebug what it is not.
+};
+
+}  // namespace action
+
+using Action = std::variant<action::SendCommand, action::CloseConnection, action::SendEvent,
+                            action::FinishCall, action::Answer, action::MakePlan,
+                            action::ForgetPlan, action::SetReady, action::Stopped, action::Log>;
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_COORDINATOR_STATE_EVENT_H_

@@ -1,0 +1,37 @@
+#include "server/coordinator/state/fair_shares.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace annulus {
+namespace {
+
+// More than this, and the half that has been served least is taken as level.
+constexpr size_t kMaxRemembered = 1024;
+// A segment costs at least this, so that tiny ones count too.
+constexpr double kLeastRankSeconds = 1e-4;
+
+}  // namespace
+
+double FairShares::Served(const std::string& principal) const {
+  auto it = finish_.find(principal);
+  return it == finish_.end() ? level_ : std::max(level_, it->second);
+}
+
+void FairShares::Charge(const std::string& principal, double rank_seconds) {
+  level_ = Served(principal);
+  finish_[principal] = level_ + std::max(rank_seconds, kLeastRankSeconds);
+  if (finish_.size() > kMaxRemembered) ForgetHalf();
+}
+
+void FairShares::ForgetHalf() {
+  std::vector<double> order;
+  for (const auto& [principal, finish] : finish_) order.push_back(finish);
+  std::nth_element(order.begin(), order.begin() + order.size() / 2, order.end());
+  level_ = std::max(level_, order[order.size() / 2]);
+  for (auto it = finish_.begin(); it != finish_.end();) {
+    it = it->second <= level_ ? finish_.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace annulus

@@ -1,0 +1,76 @@
+#ifndef ANNULUS_SERVER_COORDINATOR_STATE_GROUP_TABLE_H_
+#define ANNULUS_SERVER_COORDINATOR_STATE_GROUP_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace annulus {
+
+// A generation of a group, from OpenGroup to the last GroupClosed.
+struct GroupRecord {
+  enum class State : uint8_t {
+    kOpening,     // Waits for every rank's bootstrap.
+    kConnecting,  // Waits for every rank's connection.
+    kReady,
+    kClosing,   // No longer wanted; no job uses it.
+    kAborting,  // Poisoned, or a member is lost.
+  };
+
+  int64_t number = 0;  // Generation.number; the term is the coordinator's.
+  State state = State::kOpening;
+  std::vector<int64_t> members;         // Worker numbers, by rank.
+  std::vector<std::string> slots;       // By rank; stays when a member is lost.
+  std::vector<std::string> bootstraps;  // By rank.
+  // Live members whose answer to the present state's command is awaited.
+  std::set<int64_t> awaited;
+  bool wanted = true;  // Belongs to the present family.
+  // When its lanes were to have nothing left to run, by what was known when it was opened.
+  absl::Time idle_at;
+
+  int32_t RankOf(int64_t worker) const;  // -1: none.
+  // Every rank's bootstrap is there.
+  bool opened() const { return state == State::kOpening && awaited.empty(); }
+  bool live() const { return state != State::kClosing && state != State::kAborting; }
+};
+
+const char* GroupStateName(GroupRecord::State state);
+
+// Groups by generation number, in increasing order; and how often forming the same members has
+// failed.
+class GroupTable {
+ public:
+  GroupRecord& Add(std::vector<int64_t> members);
+  void Erase(int64_t number) { groups_.erase(number); }
+  GroupRecord* Find(int64_t number);
+  const GroupRecord* Find(int64_t number) const;
+
+  struct Pause {
+    int32_t failures = 0;
+    absl::Time until = absl::InfinitePast();
+    absl::Status formation;  // Why forming it failed the last time; OK: it was formed, and broke.
+  };
+  // Of groups with these members.
+  std::map<std::vector<int64_t>, Pause>& pauses() { return pauses_; }
+  const std::map<std::vector<int64_t>, Pause>& pauses() const { return pauses_; }
+
+  // Why forming these members has failed, and none of them has been formed since; OK otherwise.
+  absl::Status FormationError(const std::vector<int64_t>& members) const;
+
+  std::map<int64_t, GroupRecord>& all() { return groups_; }
+  const std::map<int64_t, GroupRecord>& all() const { return groups_; }
+
+ private:
+  int64_t last_number_ = 0;
+  std::map<int64_t, GroupRecord> groups_;
+  std::map<std::vector<int64_t>, Pause> pauses_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_COORDINATOR_STATE_GROUP_TABLE_H_

@@ -1,0 +1,71 @@
+#ifndef ANNULUS_SERVER_COORDINATOR_STATE_WORKER_TABLE_H_
+#define ANNULUS_SERVER_COORDINATOR_STATE_WORKER_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "annulus/control/v1/control.pb.h"
+#include "attention/planning/kernel_rates.h"
+#include "server/coordinator/state/command_log.h"
+#include "server/coordinator/state/worker_speed_estimator.h"
+
+namespace annulus {
+
+// One live incarnation of a worker. Its number is never reused, so that what speaks of a lost
+// incarnation finds nothing.
+struct WorkerRecord {
+  explicit WorkerRecord(CommandLog::Limits limits) : log(limits) {}
+
+  int64_t number = 0;
+  control::v1::Register info;
+  WorkerRates rates;       // info.rates()
+  ShownPaces paces;        // Of its jobs, against `rates`.
+  int64_t connection = 0;  // 0: the stream is broken.
+  absl::Time last_heard;
+  bool suspect = false;  // Its stream is broken, or it missed beats.
+  bool leaving = false;
+  bool drain_sent = false;
+  // What an earlier term left on it and it has not yet freed.
+  std::set<std::string> leftovers;  // Serialized ShardKeys and Generations.
+  CommandLog log;
+  int64_t events_received = 0;
+
+  const std::string& slot() const { return info.slot(); }
+  // May take part in groups.
+  bool eligible() const { return !leaving && leftovers.empty(); }
+  // May be given new jobs.
+  bool ready() const { return eligible() && !suspect; }
+};
+
+// The workers that are not lost. At most one incarnation for each slot.
+class WorkerTable {
+ public:
+  // The reference is valid until the worker is erased.
+  WorkerRecord& Add(CommandLog::Limits limits);
+  void Erase(int64_t number);
+
+  WorkerRecord* Find(int64_t number);
+  const WorkerRecord* Find(int64_t number) const;
+  const WorkerRecord* BySlot(absl::string_view slot) const;
+  WorkerRecord* ByConnection(int64_t connection);
+
+  // By locality, then slot: the order in which groups are formed. Eligible ones only.
+  std::vector<int64_t> LocalityOrder() const;
+  int32_t ready_count() const;
+
+  std::map<int64_t, WorkerRecord>& all() { return workers_; }
+  const std::map<int64_t, WorkerRecord>& all() const { return workers_; }
+
+ private:
+  int64_t last_number_ = 0;
+  std::map<int64_t, WorkerRecord> workers_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_SERVER_COORDINATOR_STATE_WORKER_TABLE_H_

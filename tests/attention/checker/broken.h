@@ -1,0 +1,17 @@
+#ifndef ANNULUS_TESTS_ATTENTION_CHECKER_BROKEN_H_
+#define ANNULUS_TESTS_ATTENTION_CHECKER_BROKEN_H_
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace annulus {
+
+// FAILED_PRECONDITION / SCHEDULE_BROKEN: rank, step (−1: none in particular) and the rule it
+// breaks.
+absl::Status Broken(int32_t rank, int32_t step, absl::string_view rule);
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_ATTENTION_CHECKER_BROKEN_H_

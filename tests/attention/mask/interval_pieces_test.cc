@@ -1,0 +1,35 @@
+#include "attention/mask/interval_pieces.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace annulus {
+namespace {
+
+// Sequences of many lengths follow one mask, and each costs what its own rows have.
+TEST(RangeStripsTest, AShortSequenceHasFewStripsOfALongList) {
+  Mask mask;
+  for (int64_t i = 0; i < 1000; ++i) {
+    mask.ranges.push_back({10 * i, 10 * i + 5, 0, 10, MaskRange::Kind::kFull});
+  }
+  const RangeStrips strips(mask.ranges);
+  EXPECT_EQ(strips.strips(0), 0);
+  EXPECT_EQ(strips.strips(5), 1);
+  EXPECT_EQ(strips.strips(6), 2);
+  EXPECT_EQ(strips.strips(1 << 20), 2000);
+  int64_t row = 0;
+  for (int64_t i = 0; i < strips.strips(37); ++i) {
+    const Interval rows = strips.RowsOf(i, 37);
+    EXPECT_EQ(rows.begin, row);
+    EXPECT_GT(rows.length(), 0);
+    row = rows.end;
+  }
+  EXPECT_EQ(row, 37);
+  EXPECT_EQ(RowPieces(mask, strips, 37, 10).pieces(), 8);
+  EXPECT_EQ(RowPieces(mask, strips, 0, 10).pieces(), 0);
+  EXPECT_EQ(CountCuts(mask, strips, 37, 10, 1 << 20), 8);
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,78 @@
+#include "client/session/state_handoff.h"
+
+#include "gtest/gtest.h"
+
+namespace annulus {
+namespace {
+
+AttentionSpec Releasing() {
+  AttentionSpec spec;
+  spec.operation = Operation::kGradients;
+  spec.gradients.state = "kept";
+  spec.gradients.release_state = true;
+  return spec;
+}
+
+TEST(SessionEndTest, WhatAnEndIsAwaitedFor) {
+  v1::RunJobRequest request;
+  EXPECT_FALSE(AwaitsEndOfCall(request, AttentionSpec()));
+  EXPECT_TRUE(AwaitsEndOfCall(request, Releasing()));
+  AttentionSpec keeping;
+  keeping.forward.keep_state = absl::Minutes(1);
+  EXPECT_TRUE(AwaitsEndOfCall(request, keeping));
+  request.set_request_id("one");
+  EXPECT_TRUE(AwaitsEndOfCall(request, AttentionSpec()));
+}
+
+TEST(SessionEndTest, WhoseJobOthersMayJoin) {
+  v1::RunJobRequest request;
+  EXPECT_FALSE(MayBeJoined(request));
+  request.set_request_id("one");
+  EXPECT_TRUE(MayBeJoined(request));
+}
+
+TEST(SessionEndTest, RowsStandWhereNoOtherAttemptCouldBringThem) {
+  const absl::Status broken = absl::UnavailableError("gone");
+  EXPECT_TRUE(StandsUnconfirmed(Releasing(), broken));
+  EXPECT_TRUE(StandsUnconfirmed(Releasing(), absl::DeadlineExceededError("late")));
+  AttentionSpec using_it = Releasing();
+  using_it.gradients.release_state = false;
+  EXPECT_FALSE(StandsUnconfirmed(using_it, broken)) << "the state is still there";
+  AttentionSpec keeping;
+  keeping.forward.keep_state = absl::Minutes(1);
+  EXPECT_TRUE(StandsUnconfirmed(keeping, broken)) << "until it is known what became of its state";
+  EXPECT_FALSE(StandsUnconfirmed(keeping, absl::AbortedError("lost"))) << "there is no state";
+  EXPECT_FALSE(StandsUnconfirmed(keeping, absl::DeadlineExceededError("late"))) << "no time to ask";
+}
+
+TEST(SessionEndTest, AJobWhoseEndIsLostLeavesNoStateThatNobodyKnows) {
+  v1::Job job;
+  for (const v1::Job::State state : {v1::Job::STATE_QUEUED, v1::Job::STATE_UPLOADING,
+                                     v1::Job::STATE_RUNNING, v1::Job::STATE_DRAINING}) {
+    job.set_state(state);
+    for (const bool here : {false, true}) EXPECT_EQ(AfterLostEnd(job, here), LostEnd::kCancel);
+  }
+  job.set_state(v1::Job::STATE_SUCCEEDED);
+  job.mutable_kept_state()->set_status(v1::KeptState::STATUS_HELD);
+  EXPECT_EQ(AfterLostEnd(job, /*rows_are_here=*/true), LostEnd::kUse);
+  EXPECT_EQ(AfterLostEnd(job, /*rows_are_here=*/false), LostEnd::kRelease);
+  for (const auto status : {v1::KeptState::STATUS_RELEASED, v1::KeptState::STATUS_EXPIRED,
+                            v1::KeptState::STATUS_LOST}) {
+    job.mutable_kept_state()->set_status(status);
+    EXPECT_EQ(AfterLostEnd(job, /*rows_are_here=*/true), LostEnd::kNothing);
+  }
+  job.clear_kept_state();
+  for (const v1::Job::State state : {v1::Job::STATE_FAILED, v1::Job::STATE_CANCELLED}) {
+    job.set_state(state);
+    EXPECT_EQ(AfterLostEnd(job, /*rows_are_here=*/true), LostEnd::kNothing);
+  }
+}
+
+TEST(SessionEndTest, AnErrorThatSpeaksAgainstTheRowsIsTheAnswer) {
+  EXPECT_FALSE(StandsUnconfirmed(Releasing(), absl::InternalError("schedules differ")));
+  EXPECT_FALSE(StandsUnconfirmed(Releasing(), absl::DataLossError("checksum")));
+  EXPECT_FALSE(StandsUnconfirmed(Releasing(), absl::OkStatus()));
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,70 @@
+#include "proto/rpc/shared_timer.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "base/mutex.h"
+
+namespace annulus {
+namespace {
+
+// How often each grace has passed, in the order of its end.
+class Log {
+ public:
+  void Add(int number) EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    numbers_ = numbers_ * 10 + number;
+    changed_.SignalAll();
+  }
+  int Await(int numbers) EXCLUDES(mutex_) {
+    MutexLock lock(&mutex_);
+    while (numbers_ < numbers) {
+      if (!changed_.WaitFor(&mutex_, absl::Seconds(30))) break;
+    }
+    return numbers_;
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  int numbers_ GUARDED_BY(mutex_) = 0;
+};
+
+TEST(GraceTest, EachPassesInItsTimeAndOnlyThoseThatHaveBegun) {
+  Log log;
+  Grace never(absl::ZeroDuration(), [&] { log.Add(9); });
+  Grace late(absl::Seconds(2), [&] { log.Add(2); });
+  Grace soon(absl::Milliseconds(10), [&] { log.Add(1); });
+  Grace far(absl::InfiniteDuration(), [&] { log.Add(8); });
+  far.Begin();
+  late.Begin();
+  soon.Begin();
+  soon.Begin();
+  EXPECT_EQ(log.Await(12), 12);
+  EXPECT_TRUE(soon.Passed());
+  EXPECT_TRUE(late.Passed());
+  EXPECT_FALSE(far.Passed());
+  EXPECT_FALSE(never.Passed());
+}
+
+TEST(GraceTest, OneThatIsCalledOffOrGoneDoesNotPass) {
+  Log log;
+  Grace again(absl::Seconds(1), [&] { log.Add(1); });
+  auto gone = std::make_unique<Grace>(absl::Seconds(1), [&] { log.Add(9); });
+  auto off = std::make_unique<Grace>(absl::Seconds(1), [&] { log.Add(8); });
+  again.Begin();
+  gone->Begin();
+  off->Begin();
+  gone.reset();
+  off->CallOff();
+  again.CallOff();
+  EXPECT_FALSE(again.Passed());
+  again.Begin();
+  EXPECT_EQ(log.Await(1), 1);
+  EXPECT_TRUE(again.Passed());
+  EXPECT_FALSE(off->Passed());
+}
+
+}  // namespace
+}  // namespace annulus

@@ -1,0 +1,40 @@
+#ifndef ANNULUS_TESTS_WORKER_AGENT_MUTE_PROXY_H_
+#define ANNULUS_TESTS_WORKER_AGENT_MUTE_PROXY_H_
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/mutex.h"
+
+namespace annulus {
+
+// A TCP port in front of another one of 127.0.0.1, whose connections can fall silent without being
+// closed, as those to a host that has lost its power. Thread-safe.
+class MuteProxy {
+ public:
+  explicit MuteProxy(const std::string& target);  // 127.0.0.1:PORT
+  ~MuteProxy();
+
+  std::string address() const;
+  // Nothing more passes through the connections that there are. Later ones are as new.
+  void Mute() EXCLUDES(mutex_);
+  int connections() EXCLUDES(mutex_);
+
+ private:
+  void Accept() EXCLUDES(mutex_);
+
+  const int target_port_;
+  int listener_ = -1, port_ = 0;
+  std::atomic<bool> stop_{false};
+  Mutex mutex_;
+  std::vector<std::shared_ptr<std::atomic<bool>>> mute_ GUARDED_BY(mutex_);  // Of each connection.
+  std::vector<std::thread> pumps_ GUARDED_BY(mutex_);
+  std::thread accepts_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_WORKER_AGENT_MUTE_PROXY_H_

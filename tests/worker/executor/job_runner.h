@@ -1,0 +1,120 @@
+#ifndef ANNULUS_TESTS_WORKER_EXECUTOR_JOB_RUNNER_H_
+#define ANNULUS_TESTS_WORKER_EXECUTOR_JOB_RUNNER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "attention/spec/spec.h"
+#include "attention/spec/tensor_table.h"
+#include "gtest/gtest.h"
+#include "tests/reference/budget.h"
+#include "tests/reference/gradient_budget.h"
+#include "tests/worker/comm/group.h"
+#include "worker/device/host.h"
+#include "worker/executor/executor.h"
+
+namespace annulus {
+
+// A job and how to run it.
+struct JobCase {
+  AttentionSpec spec;
+  Execution execution;  // Resolved.
+  PlanOptions plan;
+  int32_t parts = 1;           // Each step is split into this many.
+  int32_t segments = 1;        // At most.
+  uint64_t seed = 1;           // Of the inputs.
+  bool reads_staging = false;  // As of the device.
+  bool ends_rows = false;      // As of the kernel.
+};
+
+std::string Describe(const JobCase& job);
+
+// One sequence of q_len × kv_len rows, 4 query and 2 key/value heads of 8 and 12 dimensions.
+AttentionSpec SmallSpec(DataType dtype, int64_t q_len, int64_t kv_len);
+
+// The numbers of a job, however it is run. To make them takes longer than most jobs run.
+struct JobInputs {
+  reference::Input input;
+  reference::Upstream upstream;  // Of gradients.
+  // All rows of each of TensorTable(spec); nothing for outputs.
+  std::vector<std::vector<std::byte>> tensors;
+};
+std::shared_ptr<const JobInputs> MakeInputs(const AttentionSpec& spec, uint64_t seed);
+
+// What one rank holds for a job: its program, staged rows and arena.
+class RankJob {
+ public:
+  RankJob(const JobCase& job, int32_t rank, const JobInputs& inputs);
+
+  // Null after a program that could not be made: status() says why.
+  Executor* executor() { return executor_.get(); }
+  const absl::Status& status() const { return status_; }
+  const RankProgram& program() const { return *program_; }
+  const StagedTensors& staged() const { return staged_; }
+  // Options that are not ours to fill are taken from `options`; its device outlives this.
+  void MakeExecutor(Executor::Options options);
+  // Copies in, runs all segments, copies out.
+  absl::Status RunAll(int32_t segments);
+  // Whether no byte beside the arena was written, and the arena was used up to its end.
+  testing::AssertionResult UsedExactlyItsArena() const;
+  testing::AssertionResult LeftItsInputsAlone() const;
+  // The bytes of its rows of each output, by tensor; nothing for inputs.
+  std::vector<std::vector<std::byte>> Outputs() const;
+
+ private:
+  absl::Status status_;
+  std::shared_ptr<const RankProgram> program_;
+  std::unique_ptr<Device> device_ = MakeHostDevice();
+  std::vector<std::vector<std::byte>> tensors_;
+  std::vector<std::vector<std::byte>> inputs_;  // Of the tensors, as they were given.
+  StagedTensors staged_;
+  Device* arena_device_ = nullptr;
+  DeviceMemory memory_;
+  std::unique_ptr<Executor> executor_;
+};
+
+using KernelFactory = std::function<std::unique_ptr<AttentionKernel>()>;
+
+// All ranks of a job.
+class JobRunner {
+ public:
+  explicit JobRunner(const JobCase& job) : JobRunner(job, MakeInputs(job.spec, job.seed)) {}
+  // `inputs` are those of the spec, for all runs of it.
+  JobRunner(const JobCase& job, std::shared_ptr<const JobInputs> inputs);
+  // Whether rows of some rank begin and end in tasks.
+  bool EndsRows() const;
+
+  // Runs the job by one thread a rank on `group` (may be larger than the job's world; the surplus
+  // does nothing), and looks whether each rank used exactly the memory of its plan and wrote to no
+  // input.
+  testing::AssertionResult Run(Group& group, const KernelFactory& make_kernel);
+  // The same, and judges the answer.
+  testing::AssertionResult RunAndJudge(Group& group, const KernelFactory& make_kernel);
+  // The answer of a job that has run, by the reference.
+  testing::AssertionResult Judge() const;
+
+  RankJob& rank(int32_t r) { return *ranks_[r]; }
+  int32_t ranks() const { return static_cast<int32_t>(ranks_.size()); }
+  // The first rank whose program could not be made.
+  absl::Status status() const;
+  // The job's output, gathered from all ranks' staging.
+  reference::Answer Gathered() const;
+  reference::GradientAnswer GatheredGradients() const;
+
+ private:
+  std::vector<float> GatherTensor(TensorId id) const;  // In packed rows.
+
+  const JobCase job_;
+  const std::shared_ptr<const JobInputs> inputs_;
+  std::vector<std::unique_ptr<RankJob>> ranks_;
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_TESTS_WORKER_EXECUTOR_JOB_RUNNER_H_

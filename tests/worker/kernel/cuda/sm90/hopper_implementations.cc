@@ -1,0 +1,15 @@
+#include "tests/worker/kernel/cuda/emulator/emulated_launcher.h"
+#include "tests/worker/kernel/implementations.h"
+
+namespace annulus {
+
+// The kernel for sm_90a where it serves a job, and the portable one.
+std::vector<std::string> KernelNames() { return {"hopper"}; }
+
+bool KernelsAreSlow() { return true; }
+
+std::unique_ptr<AttentionKernel> MakeKernel(const std::string&, int) {
+  return cuda::MakeEmulatedHopperKernel(/*max_tables=*/32 << 10, /*seed=*/20261122);
+}
+
+}  // namespace annulus

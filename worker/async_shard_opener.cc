@@ -1,0 +1,52 @@
+#include "worker/async_shard_opener.h"
+
+#include <utility>
+
+namespace annulus {
+
+Openings::~Openings() {
+  MutexLock lock(&mutex_);
+  stopping_ = true;
+}
+
+void Openings::Begin(const ShardId& id, std::function<void()> open,
+                     std::function<void(const absl::Status& why)> close) {
+  {
+    MutexLock lock(&mutex_);
+    opening_.emplace(id, std::nullopt);
+  }
+  // As many as shards that the coordinator has found room for.
+  queue_.PostAlways([this, id, open = std::move(open), close = std::move(close)] {
+    if (Stopping()) return;
+    if (!ToClose(id)) open();
+    if (const std::optional<absl::Status> why = End(id)) close(*why);
+  });
+}
+
+bool Openings::Close(const ShardId& id, const absl::Status& why) {
+  MutexLock lock(&mutex_);
+  const auto opening = opening_.find(id);
+  if (opening == opening_.end()) return false;
+  if (!opening->second) opening->second = why;
+  return true;
+}
+
+std::optional<absl::Status> Openings::ToClose(const ShardId& id) {
+  MutexLock lock(&mutex_);
+  return opening_.at(id);
+}
+
+std::optional<absl::Status> Openings::End(const ShardId& id) {
+  MutexLock lock(&mutex_);
+  const auto opening = opening_.find(id);
+  std::optional<absl::Status> why = std::move(opening->second);
+  opening_.erase(opening);
+  return why;
+}
+
+bool Openings::Stopping() {
+  MutexLock lock(&mutex_);
+  return stopping_;
+}
+
+}  // namespace annulus

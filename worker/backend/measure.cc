@@ -1,0 +1,246 @@
+#include "worker/backend/measure.h"
+
+#include <algorithm>
+#include <iterator>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "attention/spec/dtype.h"
+#include "base/status_macros.h"
+#include "base/steady_time.h"
+#include "worker/backend/measured_job.h"
+
+namespace annulus {
+namespace {
+
+constexpr int64_t kLeastRows = 128, kMostRows = 4096;
+constexpr int32_t kHeads = 4;
+constexpr int64_t kWindow = 256;
+// Of one row over many keys and values, by turns in other memory. Runs are short and many: what
+// others hold up is least of those that are over soon.
+constexpr int64_t kLeastKeys = 512, kMostKeyBytes = ColdNumbers::kBytes / 2;
+constexpr int kShortRuns = 4;
+// One that others hold up makes a job look a hundred times as long as it is.
+constexpr int kRunsOfRound = 3;
+constexpr int32_t kMeasuredDims[] = {32, 64, 128, 256};
+constexpr int64_t kMessageBytes = int64_t{8} << 20;
+constexpr int64_t kSmallMessageBytes = 1024;
+
+MeasuredShape FullShape(int32_t dim) { return {kHeads, dim, kLeastRows, kLeastRows, 0}; }
+MeasuredShape WindowShape(int32_t dim) { return {kHeads, dim, kLeastRows, kLeastRows, kWindow}; }
+MeasuredShape FewRowsShape(int32_t dim) { return {kHeads, dim, 1, kLeastKeys, 0}; }
+
+// A job that is run again and again, and made longer as long as a run of it takes `target` at most:
+// short ones run in caches, as few jobs do.
+class Course {
+ public:
+  Course(const Machine& machine, const KernelRates& of, const MeasuredShape& shape,
+         absl::Duration target, ColdNumbers* cold = nullptr)
+      : machine_(machine), of_(of), shape_(shape), target_(target), cold_(cold) {}
+
+  absl::Status Run() {
+    while (true) {
+      if (!job_.has_value()) {
+        ASSIGN_OR_RETURN(job_, MeasuredJob::Create(machine_, of_, shape_, cold_));
+      }
+      for (int i = 0; i < (few_rows() ? kShortRuns : 1) * kRunsOfRound; ++i) {
+        ASSIGN_OR_RETURN(const MeasuredJob::Took took, job_->Run());
+        if (took.seconds < best_.seconds) best_ = took;
+      }
+      if (IsLongest() || absl::Seconds(best_.seconds * Growth()) > target_) return absl::OkStatus();
+      shorter_ = Best();
+      shape_.kv_len *= 2;
+      if (!few_rows()) shape_.q_len *= 2;
+      best_ = kNever;
+      job_.reset();
+    }
+  }
+
+  int32_t head_dim() const { return shape_.head_dim; }
+  // Of half the length; no rows where there was none.
+  TimedRun Shorter() const { return shorter_; }
+  TimedRun Best() const {
+    TimedRun run;
+    run.rows = shape_.heads * shape_.q_len;
+    run.keys = shape_.heads * shape_.kv_len;
+    const bool full = shape_.window == 0;
+    const int64_t sees = full ? shape_.kv_len : std::min(shape_.kv_len, shape_.window);
+    const int64_t triangle = full ? 0 : sees * (sees - 1) / 2;  // Before the first row.
+    run.pairs = run.rows * sees - shape_.heads * triangle;
+    run.seconds = best_.seconds;
+    run.cpu_seconds = best_.cpu_seconds;
+    return run;
+  }
+
+ private:
+  bool few_rows() const { return shape_.q_len == 1; }
+  bool IsLongest() const {
+    const int64_t bytes = 2 * shape_.heads * shape_.head_dim * BytesPerElement(of_.dtype);
+    return few_rows() ? 2 * shape_.kv_len * bytes > kMostKeyBytes : shape_.q_len == kMostRows;
+  }
+  // Of the time, with a job of twice the length.
+  double Growth() const { return few_rows() || shape_.window > 0 ? 2 : 4; }
+
+  const Machine& machine_;
+  const KernelRates& of_;
+  MeasuredShape shape_;
+  absl::Duration target_;
+  ColdNumbers* cold_;
+  std::optional<MeasuredJob> job_;
+  TimedRun shorter_;
+  static constexpr MeasuredJob::Took kNever{std::numeric_limits<double>::infinity(), 0};
+  MeasuredJob::Took best_ = kNever;
+};
+
+// As one of two ranks, sends and receives `messages` messages after a first one, which pays for
+// what a new connection costs; the time that each took.
+absl::StatusOr<std::vector<absl::Duration>> Exchange(Communicator* communicator,
+                                                     const std::vector<std::string>& bootstraps,
+                                                     int messages, int64_t bytes,
+                                                     const std::function<absl::Time()>& now) {
+  const absl::Time deadline = SteadyNow() + absl::Seconds(10);
+  RETURN_IF_ERROR(communicator->Connect(bootstraps, deadline));
+  std::vector<std::byte> out(bytes), in(bytes);
+  const int32_t peer = 1 - communicator->rank();
+  std::vector<absl::Duration> took;
+  absl::Time began = now();
+  for (int i = 0; i <= messages; ++i) {
+    const SendMessage send{peer, out.data(), bytes};
+    const ReceiveMessage receive{peer, in.data(), bytes};
+    RETURN_IF_ERROR(communicator->Start({&send, 1}, {&receive, 1}));
+    RETURN_IF_ERROR(communicator->Join(deadline));
+    const absl::Time ended = now();
+    if (i > 0) took.push_back(ended - began);
+    began = ended;
+  }
+  return took;
+}
+
+absl::StatusOr<std::vector<absl::Duration>> TimeExchange(const Engine& engine, int messages,
+                                                         int64_t bytes,
+                                                         const std::function<absl::Time()>& now) {
+  std::vector<std::unique_ptr<Device>> devices;
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  std::vector<std::string> bootstraps;
+  for (int32_t rank = 0; rank < 2; ++rank) {
+    ASSIGN_OR_RETURN(std::unique_ptr<Device> device, engine.make_device());
+    ASSIGN_OR_RETURN(std::unique_ptr<Communicator> communicator,
+                     engine.make_communicator(device.get(), rank, 2));
+    devices.push_back(std::move(device));
+    ASSIGN_OR_RETURN(std::string bootstrap, communicator->Bootstrap());
+    ranks.push_back(std::move(communicator));
+    bootstraps.push_back(std::move(bootstrap));
+  }
+  absl::Status other;
+  std::thread thread(
+      [&] { other = Exchange(ranks[1].get(), bootstraps, messages, bytes, SteadyNow).status(); });
+  auto own = Exchange(ranks[0].get(), bootstraps, messages, bytes, now);
+  thread.join();
+  RETURN_IF_ERROR(own.status());
+  RETURN_IF_ERROR(other);
+  return own;
+}
+
+absl::StatusOr<absl::Duration> TotalExchange(const Engine& engine, int messages, int64_t bytes,
+                                             const std::function<absl::Time()>& now) {
+  ASSIGN_OR_RETURN(const auto each, TimeExchange(engine, messages, bytes, now));
+  return std::accumulate(each.begin(), each.end(), absl::ZeroDuration());
+}
+
+}  // namespace
+
+KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& shorter,
+                      const TimedRun& windows, const TimedRun& few_rows) {
+  const auto pairs = static_cast<double>(full.pairs), few = static_cast<double>(windows.pairs);
+  const auto many = static_cast<double>(windows.rows);
+  // seconds = pairs · pair_seconds + rows · row_seconds, of two runs.
+  const TimedRun& other = shorter.rows > 0 ? shorter : windows;
+  const auto rows = static_cast<double>(full.rows), others = static_cast<double>(other.rows);
+  const double of_pair = (full.seconds * others - other.seconds * rows) /
+                         (pairs * others - static_cast<double>(other.pairs) * rows);
+  KernelRate rate;
+  rate.head_dim = head_dim;
+  rate.pair_seconds = std::clamp(of_pair, full.seconds / 2 / pairs, full.seconds / pairs);
+  const double of_keys = few_rows.seconds - static_cast<double>(few_rows.pairs) * rate.pair_seconds;
+  rate.key_seconds =
+      std::max(0.0, of_keys) / static_cast<double>(std::max<int64_t>(1, few_rows.keys));
+  const double of_rows = windows.seconds - few * rate.pair_seconds -
+                         static_cast<double>(windows.keys) * rate.key_seconds;
+  rate.row_seconds = std::max(0.0, of_rows) / many;
+  return rate;
+}
+
+double CpuShareOf(const std::vector<TimedRun>& runs, int threads) {
+  double seconds = 0, cpu_seconds = 0;
+  for (const TimedRun& run : runs) {
+    seconds += run.seconds * threads;
+    cpu_seconds += run.cpu_seconds;
+  }
+  return seconds > 0 ? std::clamp(cpu_seconds / seconds, 1e-3, 1.0) : 1;
+}
+
+absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, const KernelRates& of,
+                                             int threads, absl::Duration budget,
+                                             ColdNumbers* cold) {
+  constexpr int kRounds = 2 * kRunsOfRound, kKinds = 3;
+  constexpr int kCourses = kKinds * std::size(kMeasuredDims);
+  ASSIGN_OR_RETURN(const Machine machine, Machine::Create(engine));
+  const absl::Time end = SteadyNow() + budget;
+  std::vector<Course> courses;
+  for (const int32_t dim : kMeasuredDims) {
+    const absl::Duration target = budget / (kRounds * kCourses);
+    courses.emplace_back(machine, of, FullShape(dim), target);
+    courses.emplace_back(machine, of, WindowShape(dim), target);
+    courses.emplace_back(machine, of, FewRowsShape(dim), target / kShortRuns, cold);
+  }
+  // Round after round, so that what disturbs one disturbs a run of each and not all runs of one.
+  do {
+    for (Course& course : courses) RETURN_IF_ERROR(course.Run());
+  } while (SteadyNow() < end);
+  MeasuredKernel measured;
+  std::vector<TimedRun> runs;  // That have work for all threads.
+  for (size_t i = 0; i < courses.size(); i += kKinds) {
+    const TimedRun full = courses[i].Best(), windows = courses[i + 1].Best();
+    measured.rates.push_back(RateOfRuns(courses[i].head_dim(), full, courses[i].Shorter(), windows,
+                                        courses[i + 2].Best()));
+    runs.insert(runs.end(), {full, windows});
+  }
+  measured.cpu_share = CpuShareOf(runs, threads);
+  return measured;
+}
+
+absl::StatusOr<double> MeasureStep(const Engine& engine, absl::Duration budget,
+                                   const std::function<absl::Time()>& now) {
+  constexpr int kMessages = 32, kLeastRuns = 3;
+  const absl::Time end = SteadyNow() + budget;
+  std::vector<absl::Duration> all;
+  for (int runs = 0; runs < kLeastRuns || SteadyNow() < end; ++runs) {
+    ASSIGN_OR_RETURN(const std::vector<absl::Duration> took,
+                     TimeExchange(engine, kMessages, kSmallMessageBytes, now));
+    all.insert(all.end(), took.begin(), took.end());
+  }
+  // Workers of one machine measure side by side, so that many a message waits for a CPU.
+  const auto quarter = all.begin() + static_cast<int64_t>(all.size() / 4);
+  std::nth_element(all.begin(), quarter, all.end());
+  return absl::ToDoubleSeconds(*quarter);
+}
+
+absl::StatusOr<double> MeasureLink(const Engine& engine, absl::Duration budget,
+                                   const std::function<absl::Time()>& now) {
+  int messages = 1;
+  ASSIGN_OR_RETURN(absl::Duration took, TotalExchange(engine, messages, kMessageBytes, now));
+  while (took < budget && messages < 64) {
+    messages *= 2;
+    ASSIGN_OR_RETURN(took, TotalExchange(engine, messages, kMessageBytes, now));
+  }
+  return static_cast<double>(kMessageBytes) * messages /
+         std::max(1e-9, absl::ToDoubleSeconds(took));
+}
+
+}  // namespace annulus

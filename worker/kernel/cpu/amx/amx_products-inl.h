@@ -1,0 +1,188 @@
+#ifndef ANNULUS_WORKER_KERNEL_CPU_AMX_AMX_PRODUCTS_INL_H_
+#define ANNULUS_WORKER_KERNEL_CPU_AMX_AMX_PRODUCTS_INL_H_
+
+#include <immintrin.h>
+
+#include "worker/kernel/cpu/amx/amx_tiles-inl.h"
+
+namespace annulus {
+
+// Products of matrices by AMX tiles, of numbers that are one bf16 number each, or the sum of two.
+
+namespace {
+
+// How often a chunk of so many products lets other work go on.
+template <int ROWS, int PRODUCTS>
+constexpr int kPauses = PRODUCTS == 1 ? ROWS : PRODUCTS;
+
+// Products out[16 · ROWS][16 · COLUMNS] = left · right, one after the other, each by so many
+// products of bf16 numbers. The left matrix is in tiles 4 and 5, the right one in 6 and 7.
+template <int ROWS, int PRODUCTS>
+class Products {
+ public:
+  explicit Products(bool fresh = false) : sums_(fresh) {}
+
+  // `out` is there after the next product, or Finish. work() is called between products of tiles,
+  // and must not touch their memory.
+  template <int COLUMNS, Start START, class Work>
+  inline __attribute__((always_inline)) void Multiply(const Operands& of, const Product& out,
+                                                      const Work& work) {
+    constexpr int kParts = PRODUCTS == 1 ? 1 : 2;
+    const Bf16 *left = of.left, *right = of.right;
+    AddChunk<COLUMNS, START, true>(of, left, right, out, work);
+    sums_.TakeOver(out, (COLUMNS > 1 ? 3 : 1) * (ROWS > 1 ? 5 : 1));
+    for (int c = 1; c < of.chunks; ++c) {
+      left += of.left_chunk;
+      right += kParts * kTileNumbers;
+      AddChunk<COLUMNS, START, false>(of, left, right, out, work);
+    }
+    Fence();
+  }
+
+  // Stores what the last product left.
+  void Finish() { sums_.Finish(); }
+
+ private:
+  template <int COLUMNS, Start START, bool FIRST, class Work>
+  inline __attribute__((always_inline)) void AddChunk(const Operands& of, const Bf16* left,
+                                                      const Bf16* right, const Product& out,
+                                                      const Work& work) {
+    if (PRODUCTS == 1) {
+      AddWhole<COLUMNS, START, FIRST>(of, left, right, out, work);
+    } else {
+      AddSplit<COLUMNS, START, FIRST>(of, left, right, out, work);
+    }
+  }
+
+  // One chunk of whole numbers: each tile is multiplied as soon as it is there.
+  template <int COLUMNS, Start START, bool FIRST, class Work>
+  inline __attribute__((always_inline)) void AddWhole(const Operands& of, const Bf16* left,
+                                                      const Bf16* right, const Product& out,
+                                                      const Work& work) {
+    _tile_loadd(4, left, of.left_stride);
+    _tile_stream_loadd(6, right, 64);
+    if (FIRST) sums_.Begin<0, START>(out);
+    _tile_dpbf16ps(0, 4, 6);
+    if (COLUMNS > 1) {
+      _tile_stream_loadd(7, right + of.right_beside, 64);
+      if (FIRST) sums_.Begin<1, START>(out);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    work();
+    if (ROWS == 1) return;
+    _tile_loadd(5, left + of.left_below, of.left_stride);
+    if (FIRST) sums_.Begin<2, START>(out);
+    _tile_dpbf16ps(2, 5, 6);
+    if (COLUMNS > 1) {
+      if (FIRST) sums_.Begin<3, START>(out);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+    work();
+  }
+
+  // One chunk of numbers of two parts: high · low, high · high, low · high, and low · low where
+  // four products are asked for. Neighbours share a matrix, which stays in its tiles.
+  template <int COLUMNS, Start START, bool FIRST, class Work>
+  inline __attribute__((always_inline)) void AddSplit(const Operands& of, const Bf16* left,
+                                                      const Bf16* right, const Product& out,
+                                                      const Work& work) {
+    LoadLeft(of, left);
+    LoadRight<COLUMNS>(of, right + kTileNumbers);
+    AddProducts<COLUMNS, START, FIRST>(out);
+    work();
+    LoadRight<COLUMNS>(of, right);
+    AddProducts<COLUMNS, START, false>(out);
+    work();
+    LoadLeft(of, left + of.left_low);
+    AddProducts<COLUMNS, START, false>(out);
+    work();
+    if (PRODUCTS == 3) return;
+    LoadRight<COLUMNS>(of, right + kTileNumbers);
+    AddProducts<COLUMNS, START, false>(out);
+    work();
+  }
+
+  static void LoadLeft(const Operands& of, const Bf16* at) {
+    _tile_loadd(4, at, of.left_stride);
+    if (ROWS > 1) _tile_loadd(5, at + of.left_below, of.left_stride);
+  }
+  template <int COLUMNS>
+  static void LoadRight(const Operands& of, const Bf16* at) {
+    _tile_stream_loadd(6, at, 64);
+    if (COLUMNS > 1) _tile_stream_loadd(7, at + of.right_beside, 64);
+  }
+  template <int COLUMNS, Start START, bool FIRST>
+  void AddProducts(const Product& out) {
+    if (FIRST) sums_.Begin<0, START>(out);
+    _tile_dpbf16ps(0, 4, 6);
+    if (FIRST && COLUMNS > 1) sums_.Begin<1, START>(out);
+    if (COLUMNS > 1) _tile_dpbf16ps(1, 4, 7);
+    if (FIRST && ROWS > 1) sums_.Begin<2, START>(out);
+    if (ROWS > 1) _tile_dpbf16ps(2, 5, 6);
+    if (FIRST && ROWS > 1 && COLUMNS > 1) sums_.Begin<3, START>(out);
+    if (ROWS > 1 && COLUMNS > 1) _tile_dpbf16ps(3, 5, 7);
+  }
+
+  Accumulators sums_;
+};
+
+}  // namespace
+
+// Products of 32 rows and columns, in tiles 0 to 3.
+
+namespace {
+
+inline void StoreFourTiles(const Product& to) {
+  constexpr int kFloat = sizeof(float);
+  _tile_stored(0, to.first, to.stride * kFloat);
+  _tile_stored(1, to.first + to.beside, to.stride * kFloat);
+  _tile_stored(2, to.first + to.below, to.stride * kFloat);
+  _tile_stored(3, to.first + to.below + to.beside, to.stride * kFloat);
+  Fence();
+}
+inline void LoadFourTiles(const Product& from) {
+  constexpr int kFloat = sizeof(float);
+  Fence();
+  _tile_loadd(0, from.first, from.stride * kFloat);
+  _tile_loadd(1, from.first + from.beside, from.stride * kFloat);
+  _tile_loadd(2, from.first + from.below, from.stride * kFloat);
+  _tile_loadd(3, from.first + from.below + from.beside, from.stride * kFloat);
+}
+
+// A chunk of 32 along what is summed, of packed tiles: numbers from the first tile of the left
+// matrix to the one below, of the right one to the one beside. Where FIRST, the products begin with
+// `from`, and what the tiles held goes to `to`, unless that is nowhere. work() is called twice: it
+// may read the upper rows of `to` at once, all of it after this.
+template <bool FIRST, class Work>
+inline __attribute__((always_inline)) void MultiplyFourTiles(const Bf16* left, int64_t below,
+                                                             const Bf16* right, int64_t beside,
+                                                             const Product& to, const Product& from,
+                                                             const Work& work) {
+  constexpr int kFloat = sizeof(float);
+  const bool store = FIRST && to.first != nullptr;
+  _tile_loadd(4, left, 64);
+  _tile_stream_loadd(6, right, 64);
+  if (store) _tile_stored(0, to.first, to.stride * kFloat);
+  if (FIRST) _tile_loadd(0, from.first, from.stride * kFloat);
+  _tile_dpbf16ps(0, 4, 6);
+  _tile_stream_loadd(7, right + beside, 64);
+  if (store) _tile_stored(1, to.first + to.beside, to.stride * kFloat);
+  if (FIRST) _tile_loadd(1, from.first + from.beside, from.stride * kFloat);
+  _tile_dpbf16ps(1, 4, 7);
+  if (FIRST) Fence();
+  work();
+  _tile_loadd(5, left + below, 64);
+  if (store) _tile_stored(2, to.first + to.below, to.stride * kFloat);
+  if (FIRST) _tile_loadd(2, from.first + from.below, from.stride * kFloat);
+  _tile_dpbf16ps(2, 5, 6);
+  if (store) _tile_stored(3, to.first + to.below + to.beside, to.stride * kFloat);
+  if (FIRST) _tile_loadd(3, from.first + from.below + from.beside, from.stride * kFloat);
+  _tile_dpbf16ps(3, 5, 7);
+  if (FIRST) Fence();
+  work();
+}
+
+}  // namespace
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_CPU_AMX_AMX_PRODUCTS_INL_H_

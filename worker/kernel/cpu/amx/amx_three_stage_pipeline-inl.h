@@ -1,0 +1,149 @@
+#ifndef ANNULUS_WORKER_KERNEL_CPU_AMX_AMX_THREE_STAGE_PIPELINE_INL_H_
+#define ANNULUS_WORKER_KERNEL_CPU_AMX_AMX_THREE_STAGE_PIPELINE_INL_H_
+
+#include <immintrin.h>
+
+#include "worker/kernel/cpu/amx/amx_scores-inl.h"
+#include "worker/kernel/cpu/amx/amx_values-inl.h"
+
+// Scores, softmax and values in one: the same operations as one after the other, in three stages
+// that run beside each other. While tiles of strip i + 1 (16 or 32 rows against a block) are
+// multiplied to scores, and then those of strip i − 1 to sums, the vector units make weights of the
+// scores of strip i. A product of tiles keeps one of the two vector ports from multiplying for as
+// long as it takes, so two vectors of weights a product are nearly free.
+
+namespace annulus {
+namespace {
+
+// When to do a step of other work: at every n-th pause between products, so that they are spread
+// evenly; at every one where there are more steps than pauses.
+class Pace {
+ public:
+  Pace(int64_t steps, int64_t pauses) {
+    if (steps > 0) every_ = left_ = pauses > steps ? (pauses + steps - 1) / steps : 1;
+  }
+  inline __attribute__((always_inline)) bool Now() {
+    if (--left_ != 0) return false;
+    left_ = every_;
+    return true;
+  }
+
+ private:
+  int64_t every_ = 0, left_ = 0;
+};
+
+// Strips of a tile's rows that have met a block in this call.
+struct BegunStrips {
+  bool of[kMostTileRows / kTile] = {};
+};
+
+template <class FORMAT, int ROWS>
+class AttendStages {
+ public:
+  AttendStages(const TileBlock& tile, BegunStrips* begun) : tile_(tile), begun_(*begun) {}
+
+  // Returns whether maxima stayed in most strips, of those whose rows had all seen something.
+  bool Run(const PackedBlock* blocks, int count) {
+    int i = 0;
+    for (int b = 0; b < count; ++b) {
+      for (int row = 0; row < tile_.rows; row += kRows) {
+        Strip<ROWS>& next = strips_[i % 3];
+        if (!next.Place(tile_, blocks[b], row)) continue;
+        next.scores = tile_.scores + i % 3 * (kRows * kKeyBlock);
+        Advance(&next, i > 0 ? &strips_[(i + 2) % 3] : nullptr,
+                i > 1 ? &strips_[(i + 1) % 3] : nullptr);
+        ++i;
+      }
+    }
+    if (i > 0) Advance(nullptr, &strips_[(i + 2) % 3], i > 1 ? &strips_[(i + 1) % 3] : nullptr);
+    if (i > 0) Advance(nullptr, nullptr, &strips_[(i + 2) % 3]);
+    return 4 * raised_ <= i;
+  }
+
+ private:
+  static constexpr int kRows = ROWS * kTile;
+  static constexpr int kTileFloats = kTile * kTile;
+  static constexpr int kChunkFloats = ROWS * kTileFloats;
+
+  // Pauses between the products that a strip's sums take, and its scores.
+  int64_t AddPauses(const Strip<ROWS>& strip) const {
+    return strip.chunks / 2 * Chunks(tile_.value_dim) * kPauses<ROWS, FORMAT::kValueProducts>;
+  }
+  int64_t ScorePauses(const Strip<ROWS>& strip) const {
+    return strip.chunks / 2 * Chunks(tile_.head_dim) * kPauses<ROWS, FORMAT::kScoreProducts>;
+  }
+
+  // Scores of `next`, weights of `here` and sums of `last`, each unless it is nullptr.
+  void Advance(Strip<ROWS>* next, Strip<ROWS>* here, Strip<ROWS>* last) {
+    const int64_t pauses =
+        (next == nullptr ? 0 : ScorePauses(*next)) + (last == nullptr ? 0 : AddPauses(*last));
+    const int64_t steps = here == nullptr ? 0 : kRows * ((here->chunks + 3) / 4);
+    if (steps <= pauses) return AdvanceBy<1>(next, here, last);
+    steps <= 2 * pauses ? AdvanceBy<2>(next, here, last) : AdvanceBy<4>(next, here, last);
+  }
+
+  // With so many steps of the softmax at a pause.
+  template <int STEPS>
+  __attribute__((flatten)) void AdvanceBy(Strip<ROWS>* next, Strip<ROWS>* here, Strip<ROWS>* last) {
+    constexpr int kFinds = STEPS > 2 ? 2 : 1;
+    const int64_t add_pauses = last == nullptr ? 0 : AddPauses(*last);
+    const int64_t score_pauses = next == nullptr ? 0 : ScorePauses(*next);
+    WeighPlace place;
+    if (here != nullptr) place = {here->scores, 0, here->chunks};
+    const int64_t rows = next == nullptr ? 0 : kRows;
+    int64_t row = 0;
+    Pace weigh(kRows * ((place.chunks + 3) / 4), score_pauses + add_pauses);
+    Pace find(rows, add_pauses);
+    const __m512 scale = _mm512_set1_ps(tile_.softmax_scale);
+    const auto weigh_some = [&]() __attribute__((always_inline)) {
+      if (!weigh.Now()) return;
+      if (STEPS == 1) return here->template WeighFourAt<FORMAT>(place, scale);
+      for (int i = 0; i < STEPS && place.chunks > 0; ++i)
+        here->template WeighFourAt<FORMAT>(place, scale);
+    };
+    if (next != nullptr) ScoreStrip<FORMAT>(tile_, *next, weigh_some);
+    if (last != nullptr) {
+      Add(
+          *last, [&]() __attribute__((always_inline)) {
+            weigh_some();
+            if (!find.Now()) return;
+            for (int i = 0; i < kFinds && row < rows; ++i) next->FindLargest(tile_, row++);
+          });
+    }
+    while (place.chunks > 0) here->template WeighFourAt<FORMAT>(place, scale);
+    while (row < rows) next->FindLargest(tile_, row++);
+    if (here != nullptr) here->End(tile_);
+    if (next == nullptr) return;
+    bool& begun = begun_.of[next->row / kRows];
+    if (next->Begin(tile_, !begun)) ++raised_;
+    begun = true;
+  }
+
+  template <class Work>
+  inline __attribute__((always_inline)) void Add(const Strip<ROWS>& last, const Work& work) {
+    TileBlock block = tile_;
+    block.values = last.block->values;
+    block.group_begin = last.block->group_begin;
+    block.group_end = last.block->group_end;
+    Fence();
+    Operands of;
+    of.left = reinterpret_cast<const Bf16*>(last.scores);
+    of.left_stride = kChunk * sizeof(Bf16);
+    of.left_low = kChunkFloats * (sizeof(float) / sizeof(Bf16));
+    of.left_chunk = 2 * of.left_low;
+    of.left_below = kTileNumbers;
+    of.chunks = last.chunks / 2;
+    AddAllColumns<FORMAT, ROWS>(block, last.row, last.first / 2, {last.alphas, last.fresh}, of,
+                                work);
+  }
+
+  const TileBlock& tile_;
+  Strip<ROWS> strips_[3];
+  BegunStrips& begun_;
+  int raised_ = 0;  // Strips with a row whose maximum did not stay.
+};
+
+}  // namespace
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_CPU_AMX_AMX_THREE_STAGE_PIPELINE_INL_H_

@@ -1,0 +1,8 @@
+// fp16 as AMX takes it (tile_amx.cc).
+#include "worker/kernel/cpu/amx/amx_isa-inl.h"
+
+namespace annulus {
+
+const TileIsa kAmxFp16Isa = MakeWithRows<Split<4>>();
+
+}  // namespace annulus

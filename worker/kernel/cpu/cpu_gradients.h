@@ -1,0 +1,35 @@
+#ifndef ANNULUS_WORKER_KERNEL_CPU_CPU_GRADIENTS_H_
+#define ANNULUS_WORKER_KERNEL_CPU_CPU_GRADIENTS_H_
+
+#include <vector>
+
+#include "absl/status/status.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/compute_pool.h"
+#include "worker/kernel/cpu/gradient_loop.h"
+#include "worker/kernel/cpu/isa/tile_isa.h"
+
+namespace annulus {
+
+// Gradients on the CPU: weights are computed again from the LSE, tile by tile. All five products
+// are fp32 for every input type, but for bf16 on "amx" and "avx512bf16": these multiply bf16
+// numbers, and round weights and dS to bf16 for that. The bits depend on the inputs and the task
+// list, not on threads.
+class CpuGradients {
+ public:
+  // Both must outlive this.
+  CpuGradients(const TileIsa& isa, ComputePool* pool);
+
+  // AttentionKernel::Accumulate for tasks of gradients.
+  absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                          const KernelControl& control);
+
+ private:
+  const TileIsa& isa_;
+  ComputePool* const pool_;
+  std::vector<GradientScratch> scratch_;  // One a thread.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_CPU_CPU_GRADIENTS_H_

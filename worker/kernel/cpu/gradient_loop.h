@@ -1,0 +1,136 @@
+#ifndef ANNULUS_WORKER_KERNEL_CPU_GRADIENT_LOOP_H_
+#define ANNULUS_WORKER_KERNEL_CPU_GRADIENT_LOOP_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "worker/kernel/attention_kernel.h"
+#include "worker/kernel/cpu/gradient_plan.h"
+#include "worker/kernel/cpu/huge_memory.h"
+#include "worker/kernel/cpu/isa/gradient_isa.h"
+#include "worker/kernel/cpu/isa/tile_isa.h"
+#include "worker/kernel/cpu/tile_rules.h"
+#include "worker/kernel/visibility.h"
+
+namespace annulus {
+
+// What all items of one call of gradients share; nothing in it changes while items run.
+struct GradientCall {
+  const KernelJob* job = nullptr;
+  const TileIsa* isa = nullptr;  // With gradients.
+  absl::Span<const KernelTask> tasks;
+  const CallVisibility* visible = nullptr;
+  KernelControl control;
+  int64_t stripe_slots = 0;  // GradientRounds
+};
+
+// One thread's working memory: a packed block of keys and a packed tile of queries, what comes of
+// them, and the sums of both. About 1 MiB at 128 dimensions.
+class GradientScratch {
+ public:
+  // As HugeMemory's.
+  absl::Status Reserve(const TileIsa& isa, const BlockLayout& layout);
+
+ private:
+  friend class GradientLoop;
+  struct Slot {
+    int place = 0;    // Slots of the tile before it, whether they are there or not.
+    int64_t row = 0;  // shard-local
+    int32_t q_head = 0;
+    absl::Span<const Interval> spans;
+    int16_t begin = 0, end = 0;  // Hull of what it sees in the block, relative to the block.
+  };
+  HugeMemory memory_;
+  int q_stride_ = 0, v_stride_ = 0;  // Of sums, in floats.
+  // Keys and values as keys, keys as values (tile_isa.h).
+  float *keys_ = nullptr, *values_ = nullptr, *key_rows_ = nullptr;
+  float *queries_ = nullptr, *d_outs_ = nullptr;         // As queries.
+  float *query_rows_ = nullptr, *d_out_rows_ = nullptr;  // As rows (gradient_isa.h).
+  float *weights_ = nullptr, *d_scores_ = nullptr;
+  // [rows][stride]; of keys and values as the table has them (gradient_isa.h).
+  float *dq_ = nullptr, *dk_ = nullptr, *dv_ = nullptr;
+  float* rounded_ = nullptr;                                      // OuterProduct
+  float *kept_ = nullptr, *pairs_ = nullptr, *d_bias_ = nullptr;  // As weights.
+  std::array<float, kTileRows> lse_, lse_rest_ = {}, delta_, ones_, zeros_ = {};
+  std::array<Slot, kTileRows> slots_;
+  std::array<int16_t, kTileRows> weights_row_;  // OuterProduct
+  std::array<int16_t, kTileRows / kRowGroup> group_begin_, group_end_;
+  std::array<uint8_t, kKeyBlock> seen_;
+};
+
+// Runs one item: adds its gradients to the accumulators. Ends early when the call is stopped, and
+// leaves the accumulators undefined then.
+class GradientLoop {
+ public:
+  GradientLoop(const GradientCall& call, GradientScratch& scratch)
+      : call_(call), layout_(*call.job->layout), s_(scratch), rules_(*call.job) {}
+  void Run(const GradientItem& item);
+
+ private:
+  void PackBlock();
+  void RunTile(Interval slots);
+  // Finds the slots that see something of the block, and what; the rest of the tile is not touched.
+  void GatherSlots(Interval slots);
+  // Of one head of a row of the queries.
+  const std::byte* QueryAt(int section, int64_t row, int32_t q_head, int64_t head_bytes) const;
+  void AddSlot(int place, int64_t row, int32_t q_head, absl::Span<const Interval> spans);
+  void FindHulls();
+  void PackTile();
+  // A section's rows, as queries and as rows of outer products; whether they are finite.
+  bool PackSection(int section, int dim, double scale, float* queries, float* rows);
+  // Where gathered slot `index` lies among rows of outer products.
+  int OuterRow(int index) const;
+  // Whether products are of bf16 numbers: queries are packed without the scale then (tile_isa.h),
+  // and dS is rounded before it.
+  bool of_bf16() const { return call_.isa->parts != 0; }
+  // What sums of dS are still to be multiplied by.
+  float SumScale() const { return of_bf16() ? static_cast<float>(call_.job->scale) : 1; }
+  void MakeWeights();
+  // All modifiers, on scores and on what is multiplied by their gradients.
+  void ChangeScores(TileBlock* scores, GradientTile* tile);
+  void AddPairs(const TileBlock& scores, const GradientTile& tile);
+  void WeighBias();
+  // Whether some slot may not see some key of the block.
+  bool hides_some() const { return masked_ || rules_.hides_pairs(); }
+  bool Sees(int slot, int key) const;
+  bool adds_to_bias() const { return task_->out_bias.data != nullptr; }
+  void AddToBias();
+  void FindKept(const TileBlock& kept);
+  void ClearHidden();
+  // dv_ or dk_ += weightsᵀ · rows.
+  void AddToKeys(const float* weights, const float* rows, bool finite, int dim, float* sums,
+                 int sum_stride);
+  void AddToKeysOneByOne(const OuterProduct& whole);
+  void AddToQueries();
+  // Of the accumulator.
+  std::byte* OutQueryAt(const GradientScratch::Slot& slot) const;
+  void StoreKeys();
+  struct KeySums {
+    const float* sums;
+    int stride, dim;
+    float factor;
+  };
+  // Adds the sums of a block's keys to a section of the accumulator's rows.
+  void StoreSums(const KeySums& of, int64_t offset);
+
+  const GradientCall& call_;
+  const BlockLayout& layout_;
+  GradientScratch& s_;
+  TileRules rules_;
+  const KernelTask* task_ = nullptr;
+  SectionPlaces q_places_;
+  int32_t task_number_ = 0, kv_head_ = 0;
+  Interval block_;             // Key rows.
+  bool has_lse_rest_ = false;  // Else the scratch has zeros.
+  bool keys_finite_ = true, queries_finite_ = true, d_outs_finite_ = true;
+  int rows_ = 0;                 // Slots of the tile at hand.
+  bool masked_ = false;          // Some slot does not see all of the block.
+  int16_t begin_ = 0, end_ = 0;  // Hull of what the tile sees, relative to the block.
+};
+
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_CPU_GRADIENT_LOOP_H_

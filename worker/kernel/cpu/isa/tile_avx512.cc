@@ -1,0 +1,24 @@
+// Compiled with -mavx512f: called only after the CPU has been asked (isa_dispatch.h).
+#include "worker/kernel/cpu/isa/avx512_finish-inl.h"
+#include "worker/kernel/cpu/isa/tile_functions-inl.h"
+#include "worker/kernel/cpu/isa/vector_avx512-inl.h"
+
+namespace annulus {
+
+namespace {
+
+constexpr TileIsa MakeAvx512Isa() {
+  TileIsa isa = MakeTileIsa<Avx512>("avx512");
+  isa.finish_row = FinishRowAvx512;
+  return isa;
+}
+
+}  // namespace
+
+void AttendRowsAvx512(const LyingRows& rows, RowSlot* slots, int count) {
+  AttendRows<Avx512>(rows, slots, count);
+}
+
+const TileIsa kAvx512Isa = MakeAvx512Isa();
+
+}  // namespace annulus

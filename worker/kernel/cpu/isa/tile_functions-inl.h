@@ -1,0 +1,44 @@
+#ifndef ANNULUS_WORKER_KERNEL_CPU_ISA_TILE_FUNCTIONS_INL_H_
+#define ANNULUS_WORKER_KERNEL_CPU_ISA_TILE_FUNCTIONS_INL_H_
+
+#include "worker/kernel/cpu/isa/decode_rows-inl.h"
+#include "worker/kernel/cpu/isa/gradient_functions-inl.h"
+#include "worker/kernel/cpu/isa/score_modifiers-inl.h"
+#include "worker/kernel/cpu/isa/tile_finish-inl.h"
+#include "worker/kernel/cpu/isa/tile_packing-inl.h"
+#include "worker/kernel/cpu/isa/tile_products-inl.h"
+#include "worker/kernel/cpu/isa/tile_softmax-inl.h"
+#include "worker/kernel/cpu/isa/vector-inl.h"
+
+namespace annulus {
+namespace {
+
+template <class V>
+constexpr TileIsa MakeTileIsa(const char* name) {
+  TileIsa isa = {};
+  isa.name = name;
+  isa.lanes = V::kLanes;
+  isa.panel = kPanel<V>;
+  isa.tiles = 1;
+  isa.pack_keys = PackKeys<V>;
+  isa.pack_values = PackValues<V>;
+  isa.pack_queries = PackQueries<V>;
+  isa.score = Score<V>;
+  isa.change_scores = ChangeScores<V>;
+  isa.softmax = Softmax<V>;
+  isa.drop_weights = DropWeights<V>;
+  isa.accumulate = Accumulate<V>;
+  isa.accumulate_row = AccumulateRow<V>;
+  if constexpr (V::kLanes == kLyingKeys) {
+    isa.attend_rows = AttendRows<V>;
+    isa.few_slots = kFewSlots;
+  }
+  isa.gradients = &kGradientIsa<V>;
+  isa.finish_row = FinishRow;
+  return isa;
+}
+
+}  // namespace
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_CPU_ISA_TILE_FUNCTIONS_INL_H_

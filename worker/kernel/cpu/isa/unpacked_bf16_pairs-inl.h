@@ -1,0 +1,266 @@
+#ifndef ANNULUS_WORKER_KERNEL_CPU_ISA_UNPACKED_BF16_PAIRS_INL_H_
+#define ANNULUS_WORKER_KERNEL_CPU_ISA_UNPACKED_BF16_PAIRS_INL_H_
+
+#include <immintrin.h>
+
+#include "worker/kernel/cpu/isa/bf16_packing-inl.h"
+#include "worker/kernel/cpu/isa/bf16_pairs-inl.h"
+#include "worker/kernel/cpu/isa/decode_rows-inl.h"
+
+namespace annulus {
+
+// Scores of keys of bf16 as they lie, by products of pairs (unpacked_bf16_pairs-inl.h).
+
+namespace {
+
+struct LyingCall {
+  explicit LyingCall(const LyingRows& lying) : rows(lying) {
+    for (int k = 0; k < kLyingKeys; ++k) {
+      // Behind the last row it stands in: nobody sees the key.
+      const int64_t row = MinInt(k, rows.count - 1);
+      keys[k] = rows.keys + row * rows.key_stride;
+      values[k] = rows.values + row * rows.value_stride;
+    }
+  }
+
+  const LyingRows& rows;
+  const std::byte *keys[kLyingKeys], *values[kLyingKeys];
+  bool fetch = true;  // Once for all slots.
+  bool is_turned = false;
+  __m512 turned[kMaxHeadDim / 2];  // A pair of dimensions of all keys each.
+};
+
+inline void TurnKeys(LyingCall& call) {
+  if (call.is_turned) return;
+  call.is_turned = true;
+  const int dim = call.rows.head_dim;
+  for (int d = 0; d < dim; d += kChunk) {
+    __m512 square[kLyingKeys];
+    Unroll<kLyingKeys>(
+        [&](int k) { square[k] = _mm512_castsi512_ps(LoadPart32(call.keys[k], d, dim)); });
+    Avx512::Transpose(square);
+    Unroll<kTile>([&](int pair) { call.turned[d / 2 + pair] = square[pair]; });
+  }
+}
+
+// Number `n` of the lines that the keys of a call take, of those that come later.
+inline void FetchLine(const LyingCall& call, int n) {
+  constexpr int kLine = 64;
+  FetchAhead<1>(call.keys[n % kLyingKeys] + int64_t{n / kLyingKeys} * kLine, call.rows.keys_ahead);
+}
+
+// Asks for a line of keys beside the products of each pair: all at once, while keys are turned,
+// they would wait for one another, and memory would idle meanwhile. In two sums, of even pairs and
+// of odd ones, for any number of slots: a row has the same bits whatever its neighbours.
+template <int SLOTS>
+__attribute__((flatten)) void ScoreLyingKeys(const LyingCall& call, const RowSlot* slots,
+                                             float (*scores)[kLyingKeys]) {
+  constexpr int kSums = 2;
+  __m512 sums[SLOTS][kSums];
+  Unroll<SLOTS>([&](int s) { Unroll<kSums>([&](int i) { sums[s][i] = Avx512::Zero(); }); });
+  for (int pair = 0; pair < (call.rows.head_dim + 1) / 2; pair += kSums) {
+    Unroll<kSums>([&](int i) {
+      if (call.fetch) FetchLine(call, pair + i);
+      const __m512 keys = call.turned[pair + i];
+      Unroll<SLOTS>([&](int s) {
+        sums[s][i] = Bf16Pairs::AddTerm(keys, Avx512::Set(slots[s].query[pair * kLyingSlots + i]),
+                                        sums[s][i]);
+      });
+    });
+  }
+  const int lines = Chunks(call.rows.head_dim) * kTile;
+  for (int n = (call.rows.head_dim + 1) / 2; call.fetch && n < lines; ++n) FetchLine(call, n);
+  const __m512 scale = Avx512::Set(call.rows.score_scale);
+  Unroll<SLOTS>([&](int s) {
+    Avx512::Store(scores[s], Avx512::Mul(SumOfVectors<Avx512, kSums>(sums[s]), scale));
+  });
+}
+
+}  // namespace
+
+// Scores of a whole group of query slots (unpacked_rows.h), whose vectors hold two pairs of
+// dimensions of each slot. A key's own two pairs are what the CPU repeats when it loads them, so
+// that no key is turned.
+
+namespace {
+
+inline bool IsWholeGroup(const RowSlot* slots) {
+  constexpr int kGap = 2 * (kLyingSlots - 1);
+  return reinterpret_cast<uintptr_t>(slots[0].query) % sizeof(__m512) == 0 &&
+         slots[kLyingSlots - 1].query == slots[0].query + kGap;
+}
+
+// Not keys that are fewer than they could be, nor half a pair of pairs.
+inline bool ScoresGroups(const LyingRows& rows) {
+  return rows.count == kLyingKeys && rows.head_dim % 4 == 0;
+}
+
+// of[k]: of key k two sums of each slot → scores of each slot, in the order of keys.
+inline void StoreGroupScores(const __m512 (&of)[kLyingKeys], __m512 scale,
+                             float (*scores)[kLyingKeys]) {
+  constexpr __mmask16 kAll = Avx512::kAll;
+  __m512 twos[kLyingKeys / 2];  // In each quarter, of its two slots by two keys.
+  Unroll<kLyingKeys / 2>([&](int i) {
+    const __m512 even = _mm512_maskz_shuffle_ps(kAll, of[2 * i], of[2 * i + 1], 0x88);
+    const __m512 odd = _mm512_maskz_shuffle_ps(kAll, of[2 * i], of[2 * i + 1], 0xdd);
+    twos[i] = Avx512::Mul(Avx512::Add(even, odd), scale);
+  });
+  Unroll<2>([&](int second) {
+    __m512 fours[4];  // In each quarter, of one of its slots four keys.
+    Unroll<4>([&](int i) {
+      fours[i] = second ? _mm512_maskz_shuffle_ps(kAll, twos[2 * i], twos[2 * i + 1], 0xdd)
+                        : _mm512_maskz_shuffle_ps(kAll, twos[2 * i], twos[2 * i + 1], 0x88);
+    });
+    const __m512 low = Avx512::Lanes<0x88>(fours[0], fours[1]);
+    const __m512 low_odd = Avx512::Lanes<0xdd>(fours[0], fours[1]);
+    const __m512 high = Avx512::Lanes<0x88>(fours[2], fours[3]);
+    const __m512 high_odd = Avx512::Lanes<0xdd>(fours[2], fours[3]);
+    // Quarters 0 and 2 of each, then 1 and 3: keys of slots 0, 4, 2 and 6, or the next ones.
+    Avx512::Store(scores[0 + second], Avx512::Lanes<0x88>(low, high));
+    Avx512::Store(scores[4 + second], Avx512::Lanes<0xdd>(low, high));
+    Avx512::Store(scores[2 + second], Avx512::Lanes<0x88>(low_odd, high_odd));
+    Avx512::Store(scores[6 + second], Avx512::Lanes<0xdd>(low_odd, high_odd));
+  });
+}
+
+// Two pairs of each key.
+inline void AddGroupProducts(const std::byte* keys, int64_t stride, __m512 query,
+                             __m512 (&sums)[kLyingKeys]) {
+  Unroll<kLyingKeys>([&](int k) {
+    double pairs;
+    __builtin_memcpy(&pairs, keys + k % 4 * stride, sizeof(pairs));
+    sums[k] = Bf16Pairs::AddTerm(_mm512_castpd_ps(_mm512_set1_pd(pairs)), query, sums[k]);
+    if (k % 4 == 3) keys += 4 * stride;
+  });
+}
+
+// The same bits as ScoreLyingKeys.
+__attribute__((flatten)) inline void ScoreGroup(const LyingCall& call, const float* queries,
+                                                float (*scores)[kLyingKeys]) {
+  constexpr int kLinePairs = 16;
+  __m512 sums[kLyingKeys];
+  Unroll<kLyingKeys>([&](int k) { sums[k] = Avx512::Zero(); });
+  const int64_t stride = call.rows.key_stride;
+  const int64_t ahead = call.fetch ? call.rows.keys_ahead : 0;
+  for (int first = 0; 2 * first < call.rows.head_dim; first += kLinePairs) {
+    const std::byte* line = call.rows.keys + first * sizeof(float);
+    const std::byte* fetched = line;
+    const int end = MinInt(kLinePairs, call.rows.head_dim / 2 - first);
+    for (int pair = 0; pair < end; pair += 2, queries += 2 * kLyingSlots) {
+      const std::byte* keys = line + pair * sizeof(float);
+      // Else the compiler has an address in a register for each key.
+      asm("" : "+r"(keys));
+      Unroll<2>([&](int i) { FetchAhead<1>(fetched + i * stride, ahead); });
+      fetched += 2 * stride;
+      AddGroupProducts(keys, stride, Avx512::Load(queries), sums);
+    }
+    for (int k = end; k < kLyingKeys; ++k, fetched += stride) FetchAhead<1>(fetched, ahead);
+  }
+  StoreGroupScores(sums, Avx512::Set(call.rows.score_scale), scores);
+}
+
+}  // namespace
+
+// Few query slots against keys and values of bf16 as they lie (decode_rows-inl.h), by products of
+// pairs (bf16_pairs-inl.h). Slots that share their keys multiply more than memory brings meanwhile:
+// pairs are half the work, and no number is widened. Scores have a key in each lane, so that none
+// is summed across lanes: for that the keys of a call are transposed, once for all slots.
+
+namespace {
+
+inline constexpr int kLyingPairs = kLyingKeys / 2;  // Neighbouring keys.
+
+// Weights, rounded, of some slots, whose sums are multiplied by their alphas.
+template <int SLOTS>
+struct PairWeights {
+  alignas(64) float pairs[SLOTS][kLyingPairs];
+  float alphas[SLOTS];
+};
+
+// Columns of pairs lie by fours in turn in `low` and `high`, as the CPU interleaves two rows.
+inline __m512 FirstColumns(__m512 low, __m512 high) {
+  const __m512i from = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  return _mm512_permutex2var_ps(low, from, high);
+}
+inline __m512 LastColumns(__m512 low, __m512 high) {
+  const __m512i from =
+      _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+  return _mm512_permutex2var_ps(low, from, high);
+}
+
+// `seen`: of one slot alone, whose unseen values may be NaN or infinite.
+template <int SLOTS>
+__attribute__((flatten)) void AddLyingValues(const LyingCall& call,
+                                             const PairWeights<SLOTS>& weights,
+                                             const RowSlot* slots, uint32_t seen) {
+  const int dim = call.rows.value_dim;
+  for (int column = 0; column < dim; column += kChunk) {
+    __m512 low[SLOTS], high[SLOTS];
+    Unroll<SLOTS>([&](int s) { low[s] = high[s] = Avx512::Zero(); });
+    for (int p = 0; p < kLyingPairs; ++p) {
+      __m512i row[2];
+      Unroll<2>([&](int i) {
+        const std::byte* values = call.values[2 * p + i];
+        FetchAhead<1>(values + int64_t{column} * sizeof(Bf16), call.rows.values_ahead);
+        row[i] = LoadPart32(values, column, dim);
+        if (SLOTS == 1 && (seen >> (2 * p + i) & 1) == 0) row[i] = _mm512_setzero_si512();
+      });
+      const __m512 firsts = _mm512_castsi512_ps(_mm512_unpacklo_epi16(row[0], row[1]));
+      const __m512 lasts = _mm512_castsi512_ps(_mm512_unpackhi_epi16(row[0], row[1]));
+      Unroll<SLOTS>([&](int s) {
+        const __m512 weight = Avx512::Set(weights.pairs[s][p]);
+        low[s] = Bf16Pairs::AddTerm(firsts, weight, low[s]);
+        high[s] = Bf16Pairs::AddTerm(lasts, weight, high[s]);
+      });
+    }
+    Unroll<SLOTS>([&](int s) {
+      const __m512 alpha = Avx512::Set(weights.alphas[s]);
+      float* sums = slots[s].sums + column;
+      Avx512::Store(sums, Avx512::Fma(Avx512::Load(sums), alpha, FirstColumns(low[s], high[s])));
+      if (column + kTile >= dim) return;
+      Avx512::Store(sums + kTile,
+                    Avx512::Fma(Avx512::Load(sums + kTile), alpha, LastColumns(low[s], high[s])));
+    });
+  }
+}
+
+template <int SLOTS>
+void AttendPairs(LyingCall& call, RowSlot* slots) {
+  alignas(64) float scores[SLOTS][kLyingKeys];
+  PairWeights<SLOTS> weights;
+  if (SLOTS == kLyingSlots && ScoresGroups(call.rows) && IsWholeGroup(slots)) {
+    ScoreGroup(call, slots[0].query, scores);
+  } else {
+    TurnKeys(call);
+    ScoreLyingKeys<SLOTS>(call, slots, scores);
+  }
+  call.fetch = false;
+  bool all_seen = true;
+  for (int s = 0; s < SLOTS; ++s) {
+    weights.alphas[s] = WeighScores<Avx512>(slots[s], scores[s]);
+    const auto rounded = reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(Avx512::Load(scores[s])));
+    _mm256_store_si256(reinterpret_cast<__m256i*>(weights.pairs[s]), rounded);
+    all_seen = all_seen && slots[s].seen == kSeesAll;
+  }
+  if (all_seen) return AddLyingValues<SLOTS>(call, weights, slots, kSeesAll);
+  for (int s = 0; s < SLOTS; ++s) {
+    PairWeights<1> one;
+    one.alphas[0] = weights.alphas[s];
+    __builtin_memcpy(one.pairs[0], weights.pairs[s], sizeof(one.pairs[0]));
+    AddLyingValues<1>(call, one, &slots[s], slots[s].seen);
+  }
+}
+
+void AttendLyingPairs(const LyingRows& rows, RowSlot* slots, int count) {
+  LyingCall call(rows);
+  for (; count >= kLyingSlots; count -= kLyingSlots, slots += kLyingSlots)
+    AttendPairs<kLyingSlots>(call, slots);
+  if (count >= 4) AttendPairs<4>(call, slots), count -= 4, slots += 4;
+  if (count >= 2) AttendPairs<2>(call, slots), count -= 2, slots += 2;
+  if (count > 0) AttendPairs<1>(call, slots);
+}
+
+}  // namespace
+}  // namespace annulus
+
+#endif  // ANNULUS_WORKER_KERNEL_CPU_ISA_UNPACKED_BF16_PAIRS_INL_H_

@@ -1,7 +1,0 @@
-#include "worker/kernel/cuda/forward_kernel.cuh"
-
-namespace annulus::cuda {
-
-const void* ForwardOfBf16(const ForwardKind& kind) { return ForwardOf<Element::kBf16>(kind); }
-
-}  // namespace annulus::cuda

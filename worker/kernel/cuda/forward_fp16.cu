@@ -1,7 +1,0 @@
-#include "worker/kernel/cuda/forward_kernel.cuh"
-
-namespace annulus::cuda {
-
-const void* ForwardOfFp16(const ForwardKind& kind) { return ForwardOf<Element::kFp16>(kind); }
-
-}  // namespace annulus::cuda

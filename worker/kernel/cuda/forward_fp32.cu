@@ -1,7 +1,0 @@
-#include "worker/kernel/cuda/forward_kernel.cuh"
-
-namespace annulus::cuda {
-
-const void* ForwardOfFp32(const ForwardKind& kind) { return ForwardOf<Element::kFp32>(kind); }
-
-}  // namespace annulus::cuda

@@ -1,7 +1,0 @@
-#include "worker/kernel/cuda/gradient_kernel.cuh"
-
-namespace annulus::cuda {
-
-const void* KeySideOfBf16(const GradientKind& kind) { return KeySideOf<Element::kBf16>(kind); }
-
-}  // namespace annulus::cuda

@@ -1,7 +1,0 @@
-#include "worker/kernel/cuda/gradient_kernel.cuh"
-
-namespace annulus::cuda {
-
-const void* QuerySideOfFp16(const GradientKind& kind) { return QuerySideOf<Element::kFp16>(kind); }
-
-}  // namespace annulus::cuda

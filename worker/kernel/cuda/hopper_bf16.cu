@@ -1,7 +1,0 @@
-#include "worker/kernel/cuda/hopper_kernel.cuh"
-
-namespace annulus::cuda {
-
-const void* HopperOfBf16(int dim) { return HopperOf<Element::kBf16>(dim); }
-
-}  // namespace annulus::cuda

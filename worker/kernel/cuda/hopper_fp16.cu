@@ -1,7 +1,0 @@
-#include "worker/kernel/cuda/hopper_kernel.cuh"
-
-namespace annulus::cuda {
-
-const void* HopperOfFp16(int dim) { return HopperOf<Element::kFp16>(dim); }
-
-}  // namespace annulus::cuda

@@ -1,0 +1,233 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_OPS_OP_BLOCK_INL_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_OPS_OP_BLOCK_INL_H_
+
+#include "worker/kernel/cuda/ops/op_cell-inl.h"
+
+namespace annulus::cuda {
+
+// Merges a partial whose sums are divided by its weights into one whose sums are not. A row whose
+// scores are all −infinity has seen them all the same (docs/numerics.md). So has one of which NaN
+// has hidden every max.
+template <class GPU>
+ANNULUS_GPU void MergeMeans(const OpCell<GPU>& cell, int64_t row, int64_t head) {
+  float from_max = cell.Read(cell.Source(row, head, 1));
+  float from_weight = cell.Read(cell.Source(row, head, 2));
+  const float max = cell.Read(cell.Target(row, head, 1));
+  const float weight = cell.Read(cell.Target(row, head, 2));
+  cell.gpu.SyncWarp();  // Before the first lane writes what others read.
+  const bool take = max == -Infinity(), lost = from_max == -Infinity();
+  if (lost) {
+    from_max = -BitsAs<float>(0x7f7fffffu);
+    from_weight = from_weight != from_weight ? from_weight : 0.0f;
+  }
+  const float top = max < from_max ? from_max : max;
+  const float mine = cell.Share(max, top), theirs = cell.Share(from_max, top);
+  const std::byte* from = cell.Source(row, head, 0);
+  std::byte* to = cell.Target(row, head, 0);
+  for (int i = cell.lane; i < cell.args.value_dim; i += 32) {
+    const float more = lost ? from_weight : from_weight * cell.Read(from + i * 4);
+    cell.Write(to + i * 4, take ? more : mine * cell.Read(to + i * 4) + theirs * more);
+  }
+  if (cell.lane != 0) return;
+  cell.SetState(row, head, take ? from_max : top,
+                take ? from_weight : mine * weight + theirs * from_weight);
+}
+
+// Partials into one.
+template <class GPU>
+struct OpMerge : OpCell<GPU> {
+  using Base = OpCell<GPU>;
+  using Base::args, Base::gpu, Base::lane;
+  using Base::Read, Base::ReadAs, Base::SetState, Base::Share, Base::Source, Base::Target,
+      Base::Write;
+
+  ANNULUS_GPU void Merge(int64_t row, int64_t head) const {
+    const float from_max = Read(Source(row, head, 1)), max = Read(Target(row, head, 1));
+    const float from_weight = Read(Source(row, head, 2)), weight = Read(Target(row, head, 2));
+    gpu.SyncWarp();  // Before the first lane writes what others read.
+    if (from_max == -Infinity()) return;
+    const bool take = max == -Infinity();
+    const float top = max < from_max ? from_max : max;
+    const float mine = Share(max, top), theirs = Share(from_max, top);
+    const int64_t sum_bytes = int64_t{args.value_dim} * (args.sums == Element::kFp32 ? 4 : 2);
+    const std::byte* from = At(args.source, row, head, 0, sum_bytes);
+    std::byte* to = Target(row, head, 0);
+    for (int i = lane; i < args.value_dim; i += 32) {
+      const float more = ReadAs(args.sums, from, i);
+      Write(to + i * 4, take ? more : mine * Read(to + i * 4) + theirs * more);
+    }
+    if (lane != 0) return;
+    SetState(row, head, take ? from_max : top,
+             take ? from_weight : mine * weight + theirs * from_weight);
+  }
+
+  // The bits of one Merge after the other; sums stay in registers between them. Partials are read
+  // some at a time, so that their loads wait for memory together.
+  ANNULUS_GPU void MergeAll(int64_t row, int64_t head) const {
+    float max = Read(Target(row, head, 1)), weight = Read(Target(row, head, 2));
+    std::byte* to = Target(row, head, 0);
+    float sums[kOfLane];
+    ReadSums(to, sums);
+    gpu.SyncWarp();  // Before the first lane writes what others read.
+    for (int first = 0; first < args.partials; first += kAtOnce) {
+      float maxima[kAtOnce], weights[kAtOnce], more[kAtOnce][kOfLane];
+      ANNULUS_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        const int partial = first + i < args.partials ? first + i : first;
+        const int64_t at = partial * args.partial_bytes;
+        maxima[i] = first + i == partial ? Read(Source(row, head, 1) + at) : -Infinity();
+        weights[i] = Read(Source(row, head, 2) + at);
+        ReadSums(Source(row, head, 0) + at, more[i]);
+      }
+      ANNULUS_UNROLL
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (maxima[i] == -Infinity()) continue;
+        const bool take = max == -Infinity();
+        const float top = max < maxima[i] ? maxima[i] : max;
+        const float mine = Share(max, top), theirs = Share(maxima[i], top);
+        ANNULUS_UNROLL
+        for (int c = 0; c < kOfLane; ++c)
+          sums[c] = take ? more[i][c] : mine * sums[c] + theirs * more[i][c];
+        max = take ? maxima[i] : top;
+        weight = take ? weights[i] : mine * weight + theirs * weights[i];
+      }
+    }
+    ANNULUS_UNROLL
+    for (int c = 0; c < kOfLane; ++c)
+      if (lane + c * 32 < args.value_dim) Write(to + (lane + c * 32) * 4, sums[c]);
+    if (lane == 0) SetState(row, head, max, weight);
+  }
+
+ private:
+  static constexpr int kOfLane = kMaxDim / 32;
+  static constexpr int kAtOnce = 8;
+
+  ANNULUS_GPU void ReadSums(const std::byte* from, float (&sums)[kOfLane]) const {
+    ANNULUS_UNROLL
+    for (int c = 0; c < kOfLane; ++c)
+      sums[c] = lane + c * 32 < args.value_dim ? Read(from + (lane + c * 32) * 4) : 0.0f;
+  }
+};
+
+// One block of threads: an operation on blocks. Each operation is a kernel of its own, since one
+// with many registers would leave the others few threads to wait for memory with.
+template <class GPU, OpKind KIND>
+struct OpBlock : OpMerge<GPU> {
+  using Base = OpCell<GPU>;
+  using Base::args, Base::gpu, Base::lane;
+  using Base::Fours, Base::Read, Base::ReadAs, Base::SetState, Base::Source, Base::Target,
+      Base::Write, Base::WriteAs, Base::WriteFour;
+
+  ANNULUS_GPU void Run(int64_t block) const {
+    constexpr int kCells = OpOf<KIND>::kCells;
+    const int64_t cell = block * kCells + gpu.Thread() / (kThreads / kCells);
+    if (cell >= args.cells) return;
+    // A division of 64 bits takes as long as all that is done to a row here.
+    const bool narrow = args.cells < (int64_t{1} << 31);
+    const int64_t row = narrow ? static_cast<uint32_t>(cell) / static_cast<uint32_t>(args.heads)
+                               : cell / args.heads;
+    Act(args.row_begin + row, args.head_begin + (cell - row * args.heads));
+  }
+
+ private:
+  ANNULUS_GPU void Act(int64_t row, int64_t head) const {
+    if constexpr (KIND == OpKind::kEmptyState)
+      SetState(row, head, -Infinity(), 0);
+    else if constexpr (KIND == OpKind::kMerge)
+      this->Merge(row, head);
+    else if constexpr (KIND == OpKind::kMergeAll)
+      this->MergeAll(row, head);
+    else if constexpr (KIND == OpKind::kMergeMeans)
+      MergeMeans(*this, row, head);
+    else if constexpr (KIND == OpKind::kRoundState)
+      RoundState(row, head);
+    else if constexpr (KIND == OpKind::kFinish)
+      this->Finish(row, head);
+    else if constexpr (KIND == OpKind::kDelta)
+      Delta(row, head);
+    else if constexpr (KIND == OpKind::kSink)
+      Sink(row, head);
+    else
+      ForEachFloat(row, head);
+  }
+
+  ANNULUS_GPU void RoundState(int64_t row, int64_t head) const {
+    const float max = Read(Source(row, head, 1)), weight = Read(Source(row, head, 2));
+    if (lane == 0) SetState(row, head, max, weight);
+    if (max == -Infinity()) return;
+    const std::byte* from = At(args.source, row, head, 0, int64_t{args.value_dim} * 4);
+    std::byte* to = Target(row, head, 0);
+    for (int i = lane; i < args.value_dim; i += 32)
+      WriteAs(Element::kBf16, to, i, Read(from + i * 4));
+  }
+
+  // kZero, kAdd, kRound. Sections are of fp32, but for the target of kRound.
+  ANNULUS_GPU void ForEachFloat(int64_t row, int64_t head) const {
+    const int64_t element = KIND == OpKind::kRound && args.element != Element::kFp32 ? 2 : 4;
+    for (int s = 0; s < args.section_count; ++s) {
+      // A section's bytes are the target's.
+      const int64_t count = args.sections[s].bytes / element;
+      const std::byte* from = At(args.source, row, head, args.sections[s].source, count * 4);
+      std::byte* to = Target(row, head, s);
+      const int64_t fours =
+          KIND == OpKind::kZero ? Fours(to, to, element, count) : Fours(from, to, element, count);
+      for (int64_t i = lane * 4; i < fours; i += 128) ForFour(from, to, i);
+      for (int64_t i = fours + lane; i < count; i += 32) ForOne(from, to, i);
+    }
+  }
+  ANNULUS_GPU void ForFour(const std::byte* from, std::byte* to, int64_t i) const {
+    FourFloats four = {{0, 0, 0, 0}};
+    if constexpr (KIND != OpKind::kZero) four = gpu.template Load<FourFloats>(from + i * 4);
+    if constexpr (KIND == OpKind::kRound) return WriteFour(args.element, to, i, four);
+    if constexpr (KIND == OpKind::kAdd) {
+      const auto sums = gpu.template Load<FourFloats>(to + i * 4);
+      ANNULUS_UNROLL
+      for (int c = 0; c < 4; ++c) four.value[c] = sums.value[c] + four.value[c];
+    }
+    gpu.template Store<FourFloats>(to + i * 4, four);
+  }
+  ANNULUS_GPU void ForOne(const std::byte* from, std::byte* to, int64_t i) const {
+    if constexpr (KIND == OpKind::kRound)
+      WriteAs(args.element, to, i, Read(from + i * 4));
+    else if constexpr (KIND == OpKind::kAdd)
+      Write(to + i * 4, Read(to + i * 4) + Read(from + i * 4));
+    else
+      Write(to + i * 4, 0.0f);
+  }
+
+  // Sections: out, d_out. As worker/kernel/cpu/block_ops.cc: a d_out in fp32 is rounded first.
+  ANNULUS_GPU void Delta(int64_t row, int64_t head) const {
+    std::byte* delta = At(args.target, row, head, args.delta_offset, 4);
+    double sum = lane == 0 ? -static_cast<double>(Read(delta)) : 0.0;
+    const std::byte* out = At(args.source, row, head, 0, args.out_bytes);
+    std::byte* d_out = Target(row, head, 1);
+    for (int i = lane; i < args.value_dim; i += 32) {
+      if (args.d_out_offset >= 0) {
+        const std::byte* given =
+            At(args.source, row, head, args.d_out_offset, int64_t{args.value_dim} * 4);
+        WriteAs(args.element, d_out, i, Read(given + i * 4));
+      }
+      sum += static_cast<double>(ReadAs(args.out_element, out, i)) *
+             static_cast<double>(ReadAs(args.element, d_out, i));
+    }
+    for (int lanes = 16; lanes > 0; lanes /= 2) sum += gpu.ShuffleXor(sum, lanes);
+    if (lane == 0) Write(delta, static_cast<float>(sum));
+  }
+
+  ANNULUS_GPU void Sink(int64_t row, int64_t head) const {
+    if (lane != 0) return;
+    const float lse = Read(At(args.source, row, head, args.lse_offset, 4));
+    const float delta = Read(At(args.source, row, head, args.delta_offset, 4));
+    const float rest =
+        args.lse_rest_offset < 0 ? 0.0f : Read(At(args.source, row, head, args.lse_rest_offset, 4));
+    const double share = GPU::ExpDouble(
+        (static_cast<double>(Read(args.sinks + head * 4)) - static_cast<double>(lse)) -
+        static_cast<double>(rest));
+    const float value = static_cast<float>(-share * static_cast<double>(delta));
+    Write(Target(row, head, 0), lse == -Infinity() ? 0.0f : value);
+  }
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_OPS_OP_BLOCK_INL_H_

@@ -1,0 +1,90 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_SM80_FORWARD_CONFIG_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_SM80_FORWARD_CONFIG_H_
+
+#include <cstdint>
+
+#include "worker/kernel/cuda/launch/forward_args.h"
+
+namespace annulus::cuda {
+
+// One instantiation of the forward kernel, and where things lie in its shared memory.
+//
+// A block has four warps of 16 slots. A warp holds scores and sums as mma.sync leaves products of
+// 16 × 8: lane 4·g + c has rows g and g + 8, columns 2·c and 2·c + 1. fp32, which no mma multiplies
+// exactly, keeps that shape.
+template <Element ELEMENT, int DIM, bool CHANGES>
+struct ForwardConfig {
+  static constexpr Element kElement = ELEMENT;
+  static constexpr int kDim = DIM;
+  static constexpr bool kChanges = CHANGES;
+  static constexpr bool kWide = ELEMENT == Element::kFp32;
+  static constexpr int kBytes = kWide ? 4 : 2;
+  static constexpr int kKeys = DIM > 128 ? 32 : 64;  // Of a tile.
+  static constexpr int kKeyTiles = kKeys / 8;
+  static constexpr int kColumnTiles = DIM / 8;
+  // Sixteen bytes more than the row, so that eight rows of a matrix lie in different banks.
+  static constexpr int kRowBytes = DIM * kBytes + 16;
+  static constexpr int kWeightBytes = kKeys * 4 + 16;  // fp32: a row of weights.
+
+  static constexpr uint32_t kQueriesAt = 0;
+  static constexpr uint32_t kKeysAt = kQueriesAt + kTileSlots * kRowBytes;
+  static constexpr uint32_t kValuesAt = kKeysAt + kKeys * kRowBytes;
+  static constexpr uint32_t kWeightsAt = kValuesAt + kKeys * kRowBytes;
+  static constexpr uint32_t kMasksAt = kWeightsAt + (kWide ? kTileSlots * kWeightBytes : 0);
+  static constexpr uint32_t kKeyRowsAt = kMasksAt + 2 * kTileSlots * 8;  // int32, two tiles'
+  static constexpr uint32_t kUnsoundAt = kKeyRowsAt + 2 * kKeys * 4;     // int32 of each key
+  static constexpr uint32_t kSharesAt = kUnsoundAt + kKeys * 4;          // 8 bytes of each slot
+  static constexpr uint32_t kNextAt = kSharesAt + kTileSlots * 8;        // int32 of two warps
+  static constexpr uint32_t kSlotsAt = kNextAt + 16;
+  static constexpr int kSlotFields = CHANGES ? 16 : 6;  // 4 bytes of each slot
+  static constexpr uint32_t kSharedBytes = kSlotsAt + kSlotFields * kTileSlots * 4;
+};
+
+// Calls `run` with the ForwardConfig that is meant, and returns what it does.
+template <Element ELEMENT, int DIM, class RUN>
+auto WithConfigOf(bool changes, const RUN& run) {
+  return changes ? run(ForwardConfig<ELEMENT, DIM, true>())
+                 : run(ForwardConfig<ELEMENT, DIM, false>());
+}
+template <Element ELEMENT, class RUN>
+auto WithConfigOf(const ForwardKind& kind, const RUN& run) {
+  if (kind.dim == 64) return WithConfigOf<ELEMENT, 64>(kind.changes, run);
+  if (kind.dim == 128) return WithConfigOf<ELEMENT, 128>(kind.changes, run);
+  return WithConfigOf<ELEMENT, 256>(kind.changes, run);
+}
+
+// Shared memory that a block of a kind takes.
+inline int64_t SharedBytesOf(const ForwardKind& kind) {
+  const auto bytes = [](auto config) { return int64_t{decltype(config)::kSharedBytes}; };
+  if (kind.element == Element::kFp32) return WithConfigOf<Element::kFp32>(kind, bytes);
+  if (kind.element == Element::kFp16) return WithConfigOf<Element::kFp16>(kind, bytes);
+  return WithConfigOf<Element::kBf16>(kind, bytes);
+}
+
+// Fields of a slot in shared memory.
+enum SlotField : int {
+  kSlotRow,    // −1: the slot sees nothing in the task.
+  kSlotHead,   // of the queries
+  kSlotBegin,  // The hull of what it sees …
+  kSlotEnd,
+  kSlotAllBegin,  // … and keys that it surely sees all.
+  kSlotAllEnd,
+  // Where the job has a ChangeRule:
+  kSlotSlope,
+  kSlotPosition,  // Packed key row at which it stands.
+  kSlotOffset,
+  kSlotFirstKey,  // Packed key row of its sequence's first key.
+  kSlotSequence,
+  kSlotSequenceRow,
+  kSlotBias,  // Two fields: address of column 0, 0: none.
+  kSlotBits = kSlotBias + 2,
+};
+
+template <class CONFIG>
+constexpr uint32_t SlotAt(int field, int slot) {
+  return CONFIG::kSlotsAt + static_cast<uint32_t>((field * kTileSlots + slot) * 4);
+}
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_SM80_FORWARD_CONFIG_H_

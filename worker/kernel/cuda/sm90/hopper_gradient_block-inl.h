@@ -1,0 +1,254 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_SM90_HOPPER_GRADIENT_BLOCK_INL_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_SM90_HOPPER_GRADIENT_BLOCK_INL_H_
+
+#include "worker/kernel/cuda/sm90/hopper_epilogue-inl.h"
+#include "worker/kernel/cuda/sm90/hopper_gradient_mainloop-inl.h"
+#include "worker/kernel/cuda/sm90/hopper_gradient_producer-inl.h"
+#include "worker/kernel/cuda/sm90/hopper_gradient_rows-inl.h"
+
+namespace annulus::cuda {
+
+// What a consumer's thread has of its own rows while tiles of a task come by.
+template <class GPU, class CONFIG>
+struct HopperGradientSums {
+  using Rows = HopperOwnRows<GPU, CONFIG>;
+
+  struct State {
+    // dQ; or dK, and dV.
+    typename Rows::Sums first, second;
+    float lse[2], lse_rest[2], delta[2];  // Of own slots.
+    HopperSlot slots[2];                  // What they have yet to see.
+    uint32_t touched;                     // Bits: own rows that see something.
+  };
+
+  GPU& gpu;
+  const GradientArgs& args;
+  const Rows& rows;
+
+  ANNULUS_GPU void Begin(State& state) const {
+    state.touched = 0;
+    if constexpr (CONFIG::kOfQueries) {
+      ANNULUS_UNROLL
+      for (int half = 0; half < 2; ++half) BeginSlot(half, state);
+      rows.LoadSums(rows.work.more.d_q, 0, args.forward.head_dim, state.first);
+    } else {
+      rows.LoadSums(rows.work.more.d_kv, 0, args.forward.head_dim, state.first);
+      rows.LoadSums(rows.work.more.d_kv, rows.work.more.d_value_offset, args.forward.value_dim,
+                    state.second);
+    }
+  }
+
+  ANNULUS_GPU void End(State& state) const {
+    if constexpr (CONFIG::kOfQueries) {
+      rows.StoreSums(rows.work.more.d_q, 0, args.forward.head_dim, state.touched, state.first);
+    } else {
+      uint32_t touched = state.touched;
+      touched |= gpu.ShuffleXor(touched, 1);
+      touched |= gpu.ShuffleXor(touched, 2);
+      rows.StoreSums(rows.work.more.d_kv, 0, args.forward.head_dim, touched, state.first);
+      rows.StoreSums(rows.work.more.d_kv, rows.work.more.d_value_offset, args.forward.value_dim,
+                     touched, state.second);
+    }
+    gpu.SyncWarp();  // The next task's rows may be these, and other lanes' numbers.
+  }
+
+ private:
+  ANNULUS_GPU void BeginSlot(int half, State& state) const {
+    state.slots[half] = rows.slots.Find(rows.work.task, half);
+    state.lse[half] = state.lse_rest[half] = state.delta[half] = 0;
+    const auto place = rows.PlaceOf(rows.OwnOf(half));
+    if (state.slots[half].row < 0) return;
+    const auto number = [&](int64_t offset) {
+      return gpu.template Load<float>(At(rows.work.task.q, place.row, place.head, offset, 4));
+    };
+    const float lse = number(rows.work.more.lse_offset);
+    if (lse == -Infinity()) return;
+    const int64_t rest_offset = rows.work.more.lse_rest_offset;
+    const auto power = MakePowerOf2Lse<GPU>(lse, rest_offset < 0 ? 0.0f : number(rest_offset));
+    state.lse[half] = power.lse;
+    state.lse_rest[half] = power.rest;
+    state.delta[half] = number(rows.work.more.delta_offset);
+    state.touched |= 1u << half;
+  }
+};
+
+// A thread of a group that multiplies: brings the accumulators of its own rows up to date with all
+// tasks of an item. While one group makes dS of scores, the other's products run.
+template <class GPU, class CONFIG>
+struct HopperGradientConsumer {
+  using Rows = HopperOwnRows<GPU, CONFIG>;
+  using Multiply = HopperGradientMultiply<GPU, CONFIG>;
+  using Weights = HopperGradientWeights<GPU, CONFIG>;
+  using Unsound = HopperUnsoundValues<GPU, CONFIG>;
+  using Sums = HopperGradientSums<GPU, CONFIG>;
+  using State = typename Sums::State;
+
+  GPU& gpu;
+  const GradientArgs& args;
+  const HopperTiles<GPU>& tiles;
+  int group = gpu.Uniform(gpu.Thread() / kGroupThreads - 1);
+
+  ANNULUS_GPU void Run() const {
+    typename CONFIG::Ring ring;
+    State state;
+    tiles.ForEach(
+        [&](const HopperWork& work, int32_t) {
+          gpu.SyncGroup(Barrier());  // The last task's rows are read no more.
+          const Rows rows = RowsOf(work);
+          rows.BeginLoad();
+          Sums{gpu, args, rows}.Begin(state);
+          rows.EndLoad();
+        },
+        [&](const HopperWork& work, int32_t tile, bool masked) {
+          RunTile(work, tile, masked, ring, state);
+          ring.Next();
+        },
+        [&](const HopperWork& work) {
+          const Rows rows = RowsOf(work);
+          Sums{gpu, args, rows}.End(state);
+        });
+  }
+
+ private:
+  ANNULUS_GPU int Barrier() const { return 1 + group; }  // 0 is the block's.
+  ANNULUS_GPU Rows RowsOf(const HopperWork& work) const { return {gpu, args.forward, work, group}; }
+
+  // What the thread's own rows see of a tile. Returns whether some slot does not see some key.
+  ANNULUS_GPU bool Look(const HopperWork& work, int32_t tile, bool masked, int stage, State& state,
+                        uint32_t (&seen)[2]) const {
+    if constexpr (CONFIG::kOfQueries) {
+      const HopperSlots<GPU, CONFIG> slots{gpu, args.forward, work.item};
+      if (!masked) return false;
+      ANNULUS_UNROLL
+      for (int half = 0; half < 2; ++half)
+        seen[half] = slots.SeenOf(work.task, state.slots[half], tile);
+      return true;
+    } else {
+      const HopperSlotInfo<GPU, CONFIG> info{gpu, args.forward};
+      const bool hides = info.Masked(stage);
+      const Rows rows = RowsOf(work);
+      ANNULUS_UNROLL
+      for (int half = 0; half < 2; ++half) {
+        if (hides) seen[half] = info.SeenBy(group * kGroupSlots + rows.OwnOf(half), stage);
+        if (seen[half] != 0) state.touched |= 1u << half;
+      }
+      return hides;
+    }
+  }
+
+  // Rows that are not finite, for own rows that see them; the others get what they get without.
+  ANNULUS_GPU static void AddUnsound(const Unsound& rows, const typename Multiply::Packed& weights,
+                                     const uint32_t (&seen)[2], float scale,
+                                     typename Multiply::Sums& sums) {
+    rows.Add(
+        weights, seen, scale, [&](int row) { return rows.IsUnsound(row); }, sums);
+  }
+  // Both groups come here with the same tile, which the products of neither still read.
+  ANNULUS_GPU void HideUnsound(const Unsound& first, const Unsound& second) const {
+    gpu.SyncConsumers();
+    for (int row = gpu.Thread() / 32 - kGroupThreads / 32; row < CONFIG::kOthers;
+         row += kConsumerWarps) {
+      if (first.IsUnsound(row)) first.Clear(row);
+      if (!CONFIG::kOfQueries && second.IsUnsound(row)) second.Clear(row);
+    }
+    gpu.FenceAsync();
+    gpu.SyncConsumers();
+  }
+
+  ANNULUS_GPU void RunTile(const HopperWork& work, int32_t tile, bool masked,
+                           const typename CONFIG::Ring& ring, State& state) const {
+    const Multiply multiply{gpu, group};
+    const int stage = gpu.Uniform(ring.stage());
+    gpu.AwaitBarrier(CONFIG::BarrierAt(kOthersCame, stage), ring.parity());
+    gpu.SyncWarp();  // Products are of whole warps.
+    typename Multiply::Scores scores, d_scores;
+    multiply.BeginScores(false, stage, scores);
+    multiply.BeginScores(true, stage, d_scores);
+    uint32_t seen[2] = {~uint32_t{0}, ~uint32_t{0}};
+    const bool hides = Look(work, tile, masked, stage, state, seen);
+    const Unsound first{gpu, CONFIG::OthersAt(false, stage)};
+    const Unsound second{gpu, CONFIG::OthersAt(true, stage)};
+    bool any_unsound = false;
+    if (hides) any_unsound = first.Any() || (!CONFIG::kOfQueries && second.Any());
+    gpu.SyncWarp();
+    const Weights weights{gpu, args.forward, state.lse, state.lse_rest, state.delta};
+    gpu.template AwaitProductsBut<1>(scores);
+    weights.Weigh(stage, scores);
+    gpu.Finish({Weights::AllOf(scores), 0});  // Beside the other product.
+    gpu.AwaitProducts(d_scores);
+    weights.Differentiate(stage, scores, d_scores);
+    if (hides) {
+      Weights::Hide(seen, scores);
+      Weights::Hide(seen, d_scores);
+    }
+    const bool by_numbers = hides && gpu.SyncGroupOr(Barrier(), any_unsound);
+    gpu.SyncWarp();
+    const float scale = args.forward.scale;
+    typename Multiply::Packed packed, d_packed;
+    if constexpr (!CONFIG::kOfQueries) Weights::Pack(scores, packed);
+    Weights::Pack(d_scores, d_packed);
+    if (by_numbers) {
+      AddUnsound(first, d_packed, seen, scale, state.first);
+      if constexpr (!CONFIG::kOfQueries) AddUnsound(second, packed, seen, 1.0f, state.second);
+      HideUnsound(first, second);
+    }
+    if constexpr (!CONFIG::kOfQueries) multiply.AddSums(true, stage, 1.0f, packed, state.second);
+    multiply.AddSums(false, stage, scale, d_packed, state.first);
+    gpu.SyncWarp();
+    if (gpu.Thread() % 32 == 0) gpu.Arrive(CONFIG::BarrierAt(kOthersRead, stage));
+  }
+};
+
+// One block of threads: brings the accumulators of an item up to date with all of its tasks.
+template <class GPU, class CONFIG>
+struct HopperGradientBlock {
+  GPU& gpu;
+  const GradientArgs& args;
+
+  ANNULUS_GPU void Run(int64_t block) const {
+    const auto* items =
+        reinterpret_cast<const ForwardItem*>(args.forward.tables + args.forward.at.items);
+    const HopperTiles<GPU> tiles{gpu, args, items[block]};
+    if (gpu.Thread() == 0) MakeBarriers();
+    ClearSlotsThatNeverCome();
+    gpu.Sync();
+    if (gpu.Thread() < kGroupThreads) {
+      gpu.template ReleaseRegisters<kGradientProducerRegisters>();
+      const HopperGradientProducer<GPU, CONFIG> producer{gpu, args, tiles};
+      producer.Run();
+    } else {
+      gpu.template TakeRegisters<kGradientConsumerRegisters>();
+      const HopperGradientConsumer<GPU, CONFIG> consumer{gpu, args, tiles};
+      consumer.Run();
+    }
+  }
+
+ private:
+  ANNULUS_GPU void MakeBarriers() const {
+    for (int stage = 0; stage < CONFIG::kStages; ++stage) {
+      gpu.MakeBarrier(CONFIG::BarrierAt(kOthersCame, stage),
+                      1 + (CONFIG::kOfQueries ? 0 : kInfoWarps));
+      gpu.MakeBarrier(CONFIG::BarrierAt(kOthersRead, stage), kConsumerWarps);
+    }
+    gpu.FenceBarriers();
+  }
+  // Of tiles of slots that groups do not fill: products read them all the same.
+  ANNULUS_GPU void ClearSlotsThatNeverCome() const {
+    if constexpr (!CONFIG::kOfQueries) {
+      const int32_t group = args.forward.group;
+      const uint32_t from = RowsThatComeBy(CONFIG::kOthers, group) * group * kPanelRowBytes;
+      if (from == CONFIG::kKeyPanelBytes) return;
+      for (int panel = 0; panel < CONFIG::kStages * 2 * CONFIG::kPanels; ++panel) {
+        const uint32_t panel_at = CONFIG::kOthersAt + panel * CONFIG::kKeyPanelBytes;
+        for (uint32_t at = from + gpu.Thread() * 16; at < CONFIG::kKeyPanelBytes;
+             at += kHopperThreads * 16)
+          gpu.template StoreShared<Chunk>(panel_at + at, Chunk{{0, 0, 0, 0}});
+      }
+      gpu.FenceAsync();
+    }
+  }
+};
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_SM90_HOPPER_GRADIENT_BLOCK_INL_H_

@@ -1,0 +1,103 @@
+#ifndef ANNULUS_WORKER_KERNEL_CUDA_SM90_HOPPER_GRADIENT_CONFIG_H_
+#define ANNULUS_WORKER_KERNEL_CUDA_SM90_HOPPER_GRADIENT_CONFIG_H_
+
+#include "worker/kernel/cuda/launch/gradient_args.h"
+#include "worker/kernel/cuda/launch/hopper_config.h"
+
+namespace annulus::cuda {
+
+// The gradients' kernel for sm_90a: fp16 and bf16 of up to 128 dimensions, no ChangeRule. As in
+// GradientConfig one of queries and keys is a block's own, and the other comes by; `first` is what
+// scores are made of, `second` what weights' gradients are made of. A block has three groups of
+// four warps: the first brings what comes by, the others have 64 own rows each.
+
+inline constexpr int kMaxGradientDim = 128;
+inline constexpr int kOwnRows = 128;  // Of a tile: query slots, or keys.
+static_assert(kOwnRows == kHopperSlots && kOwnRows == 2 * kGroupSlots);
+// Rows of a tile that comes by, as registers allow beside one sum or two.
+constexpr int HopperOthers(int dim, bool of_queries) {
+  return of_queries ? 128 : dim <= 64 ? 96 : 64;
+}
+// Of a thread, once the block has started: the first group has more to tell than in attention.
+inline constexpr int kGradientProducerRegisters = 56;
+inline constexpr int kGradientConsumerRegisters = 224;
+static_assert(kGroupThreads * (kGradientProducerRegisters + 2 * kGradientConsumerRegisters) ==
+              kHopperThreads * kStartRegisters);
+// Of those, where they are query slots: whole rows, each of which has the slots of its group.
+ANNULUS_GPU constexpr int RowsThatComeBy(int others, int group) { return others / group; }
+
+// The barriers of a stage.
+enum GradientBarrier : int { kOthersCame, kOthersRead, kGradientBarriers };
+inline constexpr int kInfoWarps = 3;  // Of the first group, which tell of slots that come by.
+
+template <Element ELEMENT, int DIM, GradientSide SIDE>
+struct HopperGradientConfig {
+  static constexpr Element kElement = ELEMENT;
+  static constexpr int kDim = DIM;
+  static constexpr bool kOfQueries = SIDE == GradientSide::kQueries;
+  static constexpr int kPanels = DIM / kPanelColumns;
+  static constexpr int kOthers = HopperOthers(DIM, kOfQueries);
+  static constexpr int kScores = kOthers / 2, kSteps = kOthers / 16, kSums = DIM / 2;
+  // Columns that are multiplied at once, as registers allow, and how often.
+  static constexpr int kPart = kOfQueries ? DIM : kPanelColumns;
+  static constexpr int kParts = DIM / kPart;
+  static constexpr int kStages = kOfQueries && DIM > 64 ? 2 : 4;
+  using Ring = HopperStage<kStages>;
+
+  // What comes by, as HopperConfig names it.
+  static constexpr int kKeys = kOthers;
+  static constexpr uint32_t kKeyPanelBytes = kOthers * kPanelRowBytes;
+  static constexpr uint32_t kTileBytes = kPanels * kKeyPanelBytes;
+
+  static constexpr uint32_t kOwnPanelBytes = kOwnRows * kPanelRowBytes;
+  static constexpr uint32_t kOwnBytes = kPanels * kOwnPanelBytes;
+  static constexpr uint32_t kOthersAt = 2 * kOwnBytes;
+  static constexpr uint32_t kSharesAt = kOthersAt + kStages * 2 * kTileBytes;
+  // Of slots that come by: the LSE in two numbers, delta, and which of the block's keys each sees,
+  // a bit each; and of each warp that tells it whether some slot of its does not see all.
+  static constexpr uint32_t kInfoAt = kSharesAt + kOwnRows * 8;
+  static constexpr uint32_t kMaskBytes = kOwnRows / 8;
+  static constexpr uint32_t kInfoBytes = kOfQueries ? 0 : kOthers * (12 + kMaskBytes) + 16;
+  static constexpr uint32_t kBarriersAt = kInfoAt + kStages * kInfoBytes;
+  static constexpr uint32_t kSharedBytes = kBarriersAt + kGradientBarriers * kStages * 8;
+  static_assert(kKeyPanelBytes % kSwizzleBytes == 0 && kOwnPanelBytes % kSwizzleBytes == 0);
+  static_assert(kInfoBytes % 16 == 0 && kInfoAt % 16 == 0);
+
+  ANNULUS_GPU static uint32_t BarrierAt(GradientBarrier barrier, int stage) {
+    return kBarriersAt + (barrier * kStages + stage) * 8;
+  }
+  // Of a group's own rows.
+  ANNULUS_GPU static uint32_t OwnAt(bool second, int group) {
+    return (second ? kOwnBytes : 0) + group * (kGroupSlots * kPanelRowBytes);
+  }
+  ANNULUS_GPU static uint32_t OthersAt(bool second, int stage) {
+    return kOthersAt + (2 * stage + (second ? 1 : 0)) * kTileBytes;
+  }
+  ANNULUS_GPU static uint32_t MasksAt(int stage) { return kInfoAt + stage * kInfoBytes; }
+  ANNULUS_GPU static uint32_t LseAt(int stage) { return MasksAt(stage) + kOthers * kMaskBytes; }
+  ANNULUS_GPU static uint32_t LseRestAt(int stage) { return LseAt(stage) + kOthers * 4; }
+  ANNULUS_GPU static uint32_t DeltaAt(int stage) { return LseRestAt(stage) + kOthers * 4; }
+  ANNULUS_GPU static uint32_t MaskedAt(int stage) { return DeltaAt(stage) + kOthers * 4; }
+};
+
+// Calls `run` with the HopperGradientConfig that is meant, and returns what it does.
+template <Element ELEMENT, class RUN>
+auto WithHopperGradientConfigOf(const GradientKind& kind, const RUN& run) {
+  const bool queries = kind.side == GradientSide::kQueries;
+  if (kind.forward.dim == 64) {
+    return queries ? run(HopperGradientConfig<ELEMENT, 64, GradientSide::kQueries>())
+                   : run(HopperGradientConfig<ELEMENT, 64, GradientSide::kKeysAndValues>());
+  }
+  return queries ? run(HopperGradientConfig<ELEMENT, 128, GradientSide::kQueries>())
+                 : run(HopperGradientConfig<ELEMENT, 128, GradientSide::kKeysAndValues>());
+}
+
+// Shared memory that a block takes: no type takes more than another.
+inline int64_t HopperGradientSharedBytes(const GradientKind& kind) {
+  return WithHopperGradientConfigOf<Element::kBf16>(
+      kind, [](auto config) { return int64_t{decltype(config)::kSharedBytes}; });
+}
+
+}  // namespace annulus::cuda
+
+#endif  // ANNULUS_WORKER_KERNEL_CUDA_SM90_HOPPER_GRADIENT_CONFIG_H_

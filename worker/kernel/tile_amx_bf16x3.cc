@@ -1,8 +1,0 @@
-// fp32 in jobs of bf16x3, as AMX takes it (tile_amx.cc).
-#include "worker/kernel/amx_isa.h"
-
-namespace annulus {
-
-const TileIsa kAmxBf16x3Isa = MakeAmxIsa<Split<3>>();
-
-}  // namespace annulus

@@ -1,9 +1,0 @@
-#include "worker/kernel/tile_functions.h"
-#include "worker/kernel/vector_generic.h"
-
-namespace annulus {
-
-// 6 × 2 accumulators of 4 lanes fit the 16 registers of baseline x86-64.
-const TileIsa kPortableIsa = MakeTileIsa<GenericVector<4, 2>>("portable");
-
-}  // namespace annulus

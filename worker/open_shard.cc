@@ -1,0 +1,77 @@
+#include "worker/open_shard.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "attention/sharding/shard_plan.h"
+#include "attention/spec/tensor_table.h"
+#include "base/error.h"
+#include "base/status_macros.h"
+#include "proto/wire/convert.h"
+#include "worker/agent/agent_values.h"
+#include "worker/executor/program_memo.h"
+
+namespace annulus {
+
+bool LaysOutLong(const control::v1::Reserve& reserve) {
+  const v1::Execution& execution = reserve.execution();
+  return execution.layout() == v1::Execution::LAYOUT_BY_AREA && execution.world_size() > 1;
+}
+
+absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, ReserveMeans means) {
+  const ShardWork* const lender = means.lender;
+  ShardWork work;
+  work.id = IdOf(reserve.shard());
+  work.principal = reserve.principal();
+  if (lender != nullptr && lender->principal != work.principal) {
+    return MakeError(absl::StatusCode::kInternal, "the kept shard is another principal's",
+                     {"INVALID_PLAN", {}, {}, {}});
+  }
+  ASSIGN_OR_RETURN(work.request.spec, SpecFromProto(reserve.spec(), "reserve.spec"));
+  ASSIGN_OR_RETURN(work.request.execution,
+                   ExecutionFromProto(reserve.execution(), "reserve.execution"));
+  RETURN_IF_ERROR(CheckNotLacking(means.lacks, work.request.spec, work.request.execution));
+  work.request.plan_options = PlanOptionsOf(work.request.execution, reserve.granule());
+  work.request.parts_of_step.assign(reserve.parts_of_step().begin(), reserve.parts_of_step().end());
+  work.request.rank = work.id.rank;
+  // One behind the other, the first with its length. Nobody remembers large ones.
+  if (reserve.spec().ByteSizeLong() <= ProgramMemo::kMaxKeyBytes) {
+    const std::string spec = reserve.spec().SerializeAsString();
+    work.request.source =
+        absl::StrCat(spec.size(), " ", spec, reserve.execution().SerializeAsString());
+  }
+  if (work.request.plan_options.granule % GranuleOf(work.request.spec) != 0) {
+    return MakeError(absl::StatusCode::kInternal,
+                     absl::StrCat("a granule of ", work.request.plan_options.granule,
+                                  " rows cuts tiles of a deterministic job"),
+                     {"INVALID_PLAN", {}, {}, {}});
+  }
+  PlanOptions layout = work.request.plan_options;
+  // One rank has all rows, however they would be dealt.
+  if (layout.world_size == 1) layout.layout = Layout::kContiguous;
+  ASSIGN_OR_RETURN(const ShardPlan plan, MakeShardPlan(work.request.spec, layout));
+  // Ranks past the plan's are the surplus of a larger group: they hold no rows.
+  ShardShape shape;
+  shape.tensors = TensorTable(work.request.spec);
+  for (const Shard& shard : plan.shards) {
+    if (shard.owner != work.id.rank) continue;
+    shape.q_rows += shard.q_rows.rows();
+    shape.kv_rows += shard.kv_rows.rows();
+  }
+  // What the coordinator has counted against this worker's budget.
+  const int64_t bytes = shape.own_bytes();
+  if (bytes != reserve.staging_bytes()) {
+    return MakeError(
+        absl::StatusCode::kInternal,
+        absl::StrCat("the plan gives rank ", work.id.rank, " ", bytes, " bytes, not ",
+                     reserve.staging_bytes(), ": coordinator and worker do not agree on it"),
+        {"INVALID_PLAN", {}, {}, {}});
+  }
+  ASSIGN_OR_RETURN(work.staged,
+                   StagedShard::Create(means.pool, std::move(shape), std::move(means.on_freed),
+                                       lender == nullptr ? nullptr : lender->staged));
+  return work;
+}
+
+}  // namespace annulus
