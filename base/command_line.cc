@@ -39,7 +39,7 @@ std::string Unexpected(const CLI::App& app) {
   for (const CLI::Option* option : CommandOf(app).get_options()) {
     for (const std::string& name : option->get_lnames()) flags.push_back(absl::StrCat("--", name));
   }
-  const std::string meant = absl::StartsWith(written, "--") ? Nearest(written, flags) : "";
+  const std::string meant = absl::StartsWith(written, "--") ? SuggestName(written, flags) : "";
   if (!meant.empty()) absl::StrAppend(&text, "; did you mean ", meant, "?");
   return text;
 }
@@ -56,7 +56,7 @@ std::string TellUsageError(const CLI::App& app, const CLI::ParseError& error) {
     if (absl::StrContains(text, ": At Most 1 ")) text = absl::StrCat(flag, ": given twice");
     if (absl::EndsWith(text, " missing")) text = absl::StrCat(flag, ": its value is missing");
   }
-  return PrintableLine(text);
+  return EscapeForTerminal(text);
 }
 
 namespace {

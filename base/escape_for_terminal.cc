@@ -58,7 +58,7 @@ void AppendShown(absl::string_view line, std::string* shown) {
 
 }  // namespace
 
-std::string PrintableLine(absl::string_view text) {
+std::string EscapeForTerminal(absl::string_view text) {
   std::vector<absl::string_view> lines = absl::StrSplit(text, '\n', absl::SkipWhitespace());
   for (absl::string_view& line : lines) line = absl::StripTrailingAsciiWhitespace(line);
   std::string shown;

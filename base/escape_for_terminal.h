@@ -10,7 +10,7 @@ namespace annulus {
 // The text as one line that a terminal shows as it is, whoever wrote it: lines are joined by
 // spaces, a tab is one, and control characters, what turns the direction of writing and bytes that
 // are no UTF-8 are written as "\x1b".
-std::string PrintableLine(absl::string_view text);
+std::string EscapeForTerminal(absl::string_view text);
 
 }  // namespace annulus
 

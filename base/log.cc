@@ -59,8 +59,8 @@ std::string TextRest(const std::string& component, absl::string_view job,
                      absl::string_view message) {
   std::string line;
   if (!component.empty()) absl::StrAppend(&line, component, " ");
-  if (!job.empty()) absl::StrAppend(&line, "job=", PrintableLine(job), " ");
-  absl::StrAppend(&line, PrintableLine(message));
+  if (!job.empty()) absl::StrAppend(&line, "job=", EscapeForTerminal(job), " ");
+  absl::StrAppend(&line, EscapeForTerminal(message));
   return line;
 }
 
@@ -77,7 +77,7 @@ std::unique_ptr<Log> MakeLog(const LogOptions& options) {
   } else {
     const LogFormat format = options.format;
     const std::string component = options.component;
-    sink = std::make_shared<UnblockedSink>(
+    sink = std::make_shared<NonblockingSink>(
         STDERR_FILENO, kPatience, [format, component](int64_t lines) {
           return Rest(format, component, kNoJob,
                       absl::StrCat("nobody read this log: ", lines, " lines were dropped"));

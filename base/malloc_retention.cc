@@ -4,7 +4,7 @@
 
 namespace annulus {
 
-void KeepFreedMemory() {
+void RetainFreedMemory() {
   constexpr int kKept = 16 << 20, kOwnMapping = 8 << 20;
   mallopt(M_TRIM_THRESHOLD, kKept);
   // Else what one says of trimming fixes this at 128 KiB.

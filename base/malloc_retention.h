@@ -7,7 +7,7 @@ namespace annulus {
 // MiB at the end of each of malloc's arenas. By itself glibc gives back what is more than the
 // largest buffers twice, so that the system takes, clears and maps again what every small job
 // needs.
-void KeepFreedMemory();
+void RetainFreedMemory();
 
 }  // namespace annulus
 

@@ -37,19 +37,19 @@ int OpenUnblocked(int file) {
 
 }  // namespace
 
-UnblockedSink::UnblockedSink(int file, absl::Duration patience,
-                             std::function<std::string(int64_t)> lost)
+NonblockingSink::NonblockingSink(int file, absl::Duration patience,
+                                 std::function<std::string(int64_t)> lost)
     : own_(OpenUnblocked(file)),
       file_(own_ < 0 ? file : own_),
       socket_(KindOf(file) == S_IFSOCK),
       patience_(patience),
       lost_(std::move(lost)) {}
 
-UnblockedSink::~UnblockedSink() {
+NonblockingSink::~NonblockingSink() {
   if (own_ >= 0) close(own_);
 }
 
-bool UnblockedSink::Write(absl::string_view text, absl::Time until) {
+bool NonblockingSink::Write(absl::string_view text, absl::Time until) {
   while (!text.empty()) {
     const absl::Duration wait = stalled_ ? absl::ZeroDuration() : until - SteadyNow();
     pollfd asked{file_, POLLOUT, 0};
@@ -74,14 +74,14 @@ bool UnblockedSink::Write(absl::string_view text, absl::Time until) {
   return true;
 }
 
-bool UnblockedSink::WriteMessage(const spdlog::details::log_msg& message) {
+bool NonblockingSink::WriteMessage(const spdlog::details::log_msg& message) {
   spdlog::memory_buf_t line;
   formatter_->format(message, line);
   const absl::Time until = SteadyNow() + patience_;
   return (!cut_ || Write("\n", until)) && Write({line.data(), line.size()}, until);
 }
 
-void UnblockedSink::sink_it_(const spdlog::details::log_msg& message) {
+void NonblockingSink::sink_it_(const spdlog::details::log_msg& message) {
   if (dropped_ > 0) {
     const std::string text = lost_(dropped_);
     spdlog::details::log_msg note = message;

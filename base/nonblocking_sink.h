@@ -18,12 +18,12 @@ namespace annulus {
 // comes behind one that says how many were. Where a pipe or a terminal cannot be opened anew
 // (another user's, no /proc) it is asked for room before each piece, which others may take
 // meanwhile. What the descriptor becomes later is not followed. Thread-safe.
-class UnblockedSink final : public spdlog::sinks::base_sink<std::mutex> {
+class NonblockingSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
   // `lost`: what a line says for so many that were dropped, in the form of the lines' text. `file`
   // is not owned, and its own writers' way with it stays as it is.
-  UnblockedSink(int file, absl::Duration patience, std::function<std::string(int64_t)> lost);
-  ~UnblockedSink() override;
+  NonblockingSink(int file, absl::Duration patience, std::function<std::string(int64_t)> lost);
+  ~NonblockingSink() override;
 
  protected:
   void sink_it_(const spdlog::details::log_msg& message) override;

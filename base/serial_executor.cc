@@ -5,13 +5,13 @@
 
 namespace annulus {
 
-void Turns::Start() {
+void SerialExecutor::Start() {
   thread_ = std::thread([this] { KeepTime(); });
   Work();
   options_.after();
 }
 
-void Turns::Take() {
+void SerialExecutor::Take() {
   {
     MutexLock lock(&mutex_);
     ++asked_;
@@ -21,7 +21,7 @@ void Turns::Take() {
   options_.after();
 }
 
-void Turns::Ask() {
+void SerialExecutor::Ask() {
   MutexLock lock(&mutex_);
   ++asked_;
   if (stopping_ || busy_) return;
@@ -29,7 +29,7 @@ void Turns::Ask() {
   if (sleeps_until_ > options_.now() + kNap) changed_.SignalAll();
 }
 
-void Turns::Work() {
+void SerialExecutor::Work() {
   uint64_t asked = 0;
   int done = 0;
   do {
@@ -47,7 +47,7 @@ void Turns::Work() {
   } while (!EndTurn(asked));
 }
 
-bool Turns::EndTurn(uint64_t asked) {
+bool SerialExecutor::EndTurn(uint64_t asked) {
   const absl::Time wake = options_.wake();
   MutexLock lock(&mutex_);
   if (asked != asked_ && !stopping_) return false;
@@ -58,7 +58,7 @@ bool Turns::EndTurn(uint64_t asked) {
   return true;
 }
 
-bool Turns::AwaitTurn(absl::Time longest) {
+bool SerialExecutor::AwaitTurn(absl::Time longest) {
   MutexLock lock(&mutex_);
   for (;;) {
     if (std::exchange(handed_over_, false)) return true;
@@ -78,7 +78,7 @@ bool Turns::AwaitTurn(absl::Time longest) {
   }
 }
 
-void Turns::KeepTime() {
+void SerialExecutor::KeepTime() {
   absl::Time longest = options_.now() + options_.longest_sleep;
   while (AwaitTurn(longest)) {
     for (int done = 0; done < options_.most_in_a_row && options_.work(); ++done) {
@@ -92,7 +92,7 @@ void Turns::KeepTime() {
   }
 }
 
-void Turns::Stop() {
+void SerialExecutor::Stop() {
   {
     MutexLock lock(&mutex_);
     stopping_ = true;

@@ -14,7 +14,7 @@ namespace annulus {
 // what others bring meanwhile. No thread has to wake for an event, which takes longer than to
 // handle one. A thread beside them keeps the time, and takes over from one that has worked for
 // others long enough. Thread-safe.
-class Turns {
+class SerialExecutor {
  public:
   // How much later than asked a tick may come: the thread does not wake for every change of the
   // next one.
@@ -37,10 +37,10 @@ class Turns {
     std::function<void()> after = [] {};
   };
 
-  explicit Turns(Options options) : options_(std::move(options)) {}
-  ~Turns() { Stop(); }
-  Turns(const Turns&) = delete;
-  Turns& operator=(const Turns&) = delete;
+  explicit SerialExecutor(Options options) : options_(std::move(options)) {}
+  ~SerialExecutor() { Stop(); }
+  SerialExecutor(const SerialExecutor&) = delete;
+  SerialExecutor& operator=(const SerialExecutor&) = delete;
 
   // Nothing is handled before. Once.
   void Start() EXCLUDES(mutex_);

@@ -30,7 +30,7 @@ size_t Changes(absl::string_view a, absl::string_view b) {
 
 }  // namespace
 
-std::string Nearest(absl::string_view word, const std::vector<std::string>& names) {
+std::string SuggestName(absl::string_view word, const std::vector<std::string>& names) {
   const std::string written = absl::AsciiStrToLower(word.substr(0, kMaxLetters + 1));
   if (written.size() > kMaxLetters) return "";
   std::string nearest;

@@ -11,7 +11,7 @@ namespace annulus {
 // The name that somebody meant who wrote `word`: the one that takes the fewest letters added, left
 // out, replaced or swapped with the next, case aside; empty where that is more than a third of the
 // word's. The first of equals.
-std::string Nearest(absl::string_view word, const std::vector<std::string>& names);
+std::string SuggestName(absl::string_view word, const std::vector<std::string>& names);
 
 }  // namespace annulus
 

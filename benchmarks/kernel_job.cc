@@ -103,7 +103,7 @@ void KernelJobData::MakeGradientBlocks() {
 }
 
 void KernelJobData::MakePairs() {
-  const PairInputs& pairs = layout_.pairs();
+  const BiasAndMaskInputs& pairs = layout_.pairs();
   const int32_t heads = pairs.per_head() ? spec_.q_heads : 1;
   task_.pairs.block = WholeBlock(BlockKind::kPairs, spec_.q_rows(), heads);
   pairs_.resize(layout_.BlockBytes(task_.pairs.block));

@@ -284,8 +284,8 @@ void AttendCall::Settle(absl::Status error) {
     if (used->has_stats()) self->result_.stats = used->stats();
     self->Deliver(absl::OkStatus());
   };
-  const auto call = std::make_shared<LostEndCall>(context_.channel(context_.address),
-                                                  context_.metadata, job_id_, rows_are_here);
+  const auto call = std::make_shared<StateHandoffCall>(context_.channel(context_.address),
+                                                       context_.metadata, job_id_, rows_are_here);
   {
     MutexLock lock(&mutex_);
     if (!cancelled_) cancel_session_ = [call] { call->Cancel(); };

@@ -27,7 +27,7 @@ struct AttendContext {
   std::function<std::optional<DataPath>(std::function<void(DataPath)> later)> choose_path;
   std::function<void()> forget_path;  // The choice did not hold.
   std::function<std::shared_ptr<grpc::Channel>(const std::string&)> channel;
-  std::shared_ptr<ExchangePool> exchanges;                                     // For JobOptions.
+  std::shared_ptr<StreamPool> exchanges;                                       // For JobOptions.
   std::shared_ptr<AttendManyCalls> attend_many;                                // GatewayOptions.
   std::function<std::shared_ptr<const void>()> open = [] { return nullptr; };  // For JobOptions.
   std::string address;

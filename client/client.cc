@@ -100,8 +100,8 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
 
  private:
   bool WorkersAreReachable();
-  ExchangePool::Options PoolOptions(std::string method, size_t max_idle) const {
-    ExchangePool::Options pool;
+  StreamPool::Options PoolOptions(std::string method, size_t max_idle) const {
+    StreamPool::Options pool;
     pool.method = std::move(method);
     pool.open = [calls = open_calls_] { return OpenCalls::Open(calls); };
     pool.metadata = options_.metadata;
@@ -116,8 +116,8 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
   std::vector<std::weak_ptr<AttendCall>> calls_ GUARDED_BY(mutex_);
   int live_ GUARDED_BY(mutex_) = 0;
   const std::shared_ptr<OpenCalls> open_calls_ = std::make_shared<OpenCalls>();
-  const std::shared_ptr<ExchangePool> exchanges_ =
-      std::make_shared<ExchangePool>(PoolOptions("/annulus.v1.DataPlane/ExchangeShards", 64));
+  const std::shared_ptr<StreamPool> exchanges_ =
+      std::make_shared<StreamPool>(PoolOptions("/annulus.v1.DataPlane/ExchangeShards", 64));
   // Idle ones leave most of a connection's calls (the coordinator's --max-streams) to others.
   const std::shared_ptr<AttendManyCalls> attend_many_ =
       std::make_shared<AttendManyCalls>(PoolOptions("/annulus.v1.Attention/AttendMany", 16));

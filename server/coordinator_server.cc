@@ -104,10 +104,10 @@ class InfoSink final : public CallSink {
   const ServerInfoReply reply_;
 };
 
-void AskInfo(Brain* brain, ServerInfoReply reply) {
-  const int64_t call = brain->NewNumber();
+void AskInfo(CoordinatorLoop* loop, ServerInfoReply reply) {
+  const int64_t call = loop->NewNumber();
   auto sink = std::make_shared<InfoSink>(std::move(reply));
-  const absl::Status taken = brain->PostCall(call, sink, event::GetServerInfo{call});
+  const absl::Status taken = loop->PostCall(call, sink, event::GetServerInfo{call});
   if (!taken.ok()) sink->Finish(taken);
 }
 
@@ -126,11 +126,12 @@ struct CoordinatorServer::Impl {
 
   Options options;
   Flag drained;
-  // Before and after the brain: its callbacks use them until it stops, and its services use it.
+  // Before and after the coordinator loop: its callbacks use them until it stops, and its services
+  // use it.
   HealthService health;
   HealthService health_for_workers;
   HealthService health_for_probes;
-  Brain brain;
+  CoordinatorLoop loop;
   JobsService jobs;
   WorkerControlService control;
   std::unique_ptr<AttentionService> attention;
@@ -140,17 +141,18 @@ struct CoordinatorServer::Impl {
 
 namespace {
 
-Brain::Options BrainOptions(const CoordinatorServer::Options& options,
-                            std::function<void(bool)> ready, std::function<void()> stopped) {
-  Brain::Options brain;
-  brain.coordinator = options.coordinator;
-  brain.plan = MakeJobPlan;
-  brain.planner_threads = options.planner_threads;
-  brain.max_mail = options.max_mail;
-  brain.random = RandomNumber;
-  brain.on_ready = std::move(ready);
-  brain.on_stopped = std::move(stopped);
-  return brain;
+CoordinatorLoop::Options CoordinatorLoopOptions(const CoordinatorServer::Options& options,
+                                                std::function<void(bool)> ready,
+                                                std::function<void()> stopped) {
+  CoordinatorLoop::Options loop;
+  loop.coordinator = options.coordinator;
+  loop.plan = MakeJobPlan;
+  loop.planner_threads = options.planner_threads;
+  loop.max_mail = options.max_mail;
+  loop.random = RandomNumber;
+  loop.on_ready = std::move(ready);
+  loop.on_stopped = std::move(stopped);
+  return loop;
 }
 
 CoordinatorServer::Options WithCredentials(CoordinatorServer::Options options) {
@@ -167,10 +169,10 @@ CoordinatorServer::Options WithCredentials(CoordinatorServer::Options options) {
 
 CoordinatorServer::Impl::Impl(Options o)
     : options(WithCredentials(std::move(o))),
-      health([this] { return brain.FreshWithin(kLivenessAge); }),
-      health_for_workers([this] { return brain.FreshWithin(kLivenessAge); }),
-      health_for_probes([this] { return brain.FreshWithin(kLivenessAge); }),
-      brain(BrainOptions(
+      health([this] { return loop.FreshWithin(kLivenessAge); }),
+      health_for_workers([this] { return loop.FreshWithin(kLivenessAge); }),
+      health_for_probes([this] { return loop.FreshWithin(kLivenessAge); }),
+      loop(CoordinatorLoopOptions(
           options,
           [this](bool ready) {
             health.SetReady(ready);
@@ -178,12 +180,12 @@ CoordinatorServer::Impl::Impl(Options o)
             health_for_probes.SetReady(ready);
           },
           [this] { drained.Set(); })),
-      jobs(&brain, options.coordinator),
-      control(&brain, options.register_wait) {}
+      jobs(&loop, options.coordinator),
+      control(&loop, options.register_wait) {}
 
 GatewayServiceOptions CoordinatorServer::Impl::Gateway() {
   GatewayServiceOptions gateway;
-  gateway.run_job = LocalRunJob(&brain, options.coordinator);
+  gateway.run_job = LocalRunJob(&loop, options.coordinator);
   auto workers = std::make_shared<Channels>(options.worker_credentials, ReadAhead::kBounded);
   gateway.worker_channel = [workers](const std::string& endpoint) {
     return workers->Get(endpoint);
@@ -191,10 +193,10 @@ GatewayServiceOptions CoordinatorServer::Impl::Gateway() {
   // What an exchange brings is bounded by itself, so that its windows may be as wide as they like:
   // a bounded one costs every answer a round trip.
   auto exchanges = std::make_shared<Channels>(options.worker_credentials, ReadAhead::kAdaptive);
-  ExchangePool::Options pool;
+  StreamPool::Options pool;
   pool.channels = [exchanges](const std::string& endpoint) { return exchanges->Get(endpoint); };
-  gateway.exchanges = std::make_shared<ExchangePool>(std::move(pool));
-  gateway.server_info = [this](ServerInfoReply reply) { AskInfo(&brain, std::move(reply)); };
+  gateway.exchanges = std::make_shared<StreamPool>(std::move(pool));
+  gateway.server_info = [this](ServerInfoReply reply) { AskInfo(&loop, std::move(reply)); };
   gateway.limits = options.coordinator.limits;
   gateway.max_timeout = options.coordinator.max_timeout;
   gateway.max_unsent_messages = options.max_unsent_messages;
@@ -253,7 +255,7 @@ const std::string& CoordinatorServer::control_address() const {
 }
 const std::string& CoordinatorServer::health_address() const { return impl_->health_port.address; }
 
-void CoordinatorServer::Drain() { impl_->brain.Post(event::Drain{}).IgnoreError(); }
+void CoordinatorServer::Drain() { impl_->loop.Post(event::Drain{}).IgnoreError(); }
 
 bool CoordinatorServer::WaitUntilDrained(absl::Time deadline) {
   // A job is over when its outputs have been fetched, which may be before the caller has them.
@@ -263,8 +265,8 @@ bool CoordinatorServer::WaitUntilDrained(absl::Time deadline) {
 void CoordinatorServer::Shutdown() {
   Impl& impl = *impl_;
   if (std::exchange(impl.shut_down, true)) return;
-  // The brain ends every call and stream that it knows; a server waits for its calls.
-  impl.brain.Stop();
+  // The coordinator loop ends every call and stream that it knows; a server waits for its calls.
+  impl.loop.Stop();
   impl.health.Stop();
   impl.health_for_workers.Stop();
   impl.health_for_probes.Stop();

@@ -168,7 +168,7 @@ int Main(int argc, char** argv) {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   LimitCallbackThreads();
-  KeepFreedMemory();
+  RetainFreedMemory();
   auto server = CoordinatorServer::Start(options);
   if (!server.ok()) {
     std::cerr << absl::StrCat("annulus-coordinator: ", server.status().message(), "\n");

@@ -4,13 +4,13 @@
 
 namespace annulus {
 
-Openings::~Openings() {
+AsyncShardOpener::~AsyncShardOpener() {
   MutexLock lock(&mutex_);
   stopping_ = true;
 }
 
-void Openings::Begin(const ShardId& id, std::function<void()> open,
-                     std::function<void(const absl::Status& why)> close) {
+void AsyncShardOpener::Begin(const ShardId& id, std::function<void()> open,
+                             std::function<void(const absl::Status& why)> close) {
   {
     MutexLock lock(&mutex_);
     opening_.emplace(id, std::nullopt);
@@ -23,7 +23,7 @@ void Openings::Begin(const ShardId& id, std::function<void()> open,
   });
 }
 
-bool Openings::Close(const ShardId& id, const absl::Status& why) {
+bool AsyncShardOpener::Close(const ShardId& id, const absl::Status& why) {
   MutexLock lock(&mutex_);
   const auto opening = opening_.find(id);
   if (opening == opening_.end()) return false;
@@ -31,12 +31,12 @@ bool Openings::Close(const ShardId& id, const absl::Status& why) {
   return true;
 }
 
-std::optional<absl::Status> Openings::ToClose(const ShardId& id) {
+std::optional<absl::Status> AsyncShardOpener::ToClose(const ShardId& id) {
   MutexLock lock(&mutex_);
   return opening_.at(id);
 }
 
-std::optional<absl::Status> Openings::End(const ShardId& id) {
+std::optional<absl::Status> AsyncShardOpener::End(const ShardId& id) {
   MutexLock lock(&mutex_);
   const auto opening = opening_.find(id);
   std::optional<absl::Status> why = std::move(opening->second);
@@ -44,7 +44,7 @@ std::optional<absl::Status> Openings::End(const ShardId& id) {
   return why;
 }
 
-bool Openings::Stopping() {
+bool AsyncShardOpener::Stopping() {
   MutexLock lock(&mutex_);
   return stopping_;
 }

@@ -14,11 +14,11 @@ namespace annulus {
 
 // Opens shards beside the agent's turns, one after the other: those whose rows take long to lay
 // out, so that beats are not late for them. Thread-safe.
-class Openings {
+class AsyncShardOpener {
  public:
-  Openings() : queue_(/*limit=*/0) {}
+  AsyncShardOpener() : queue_(/*limit=*/0) {}
   // Begins nothing more, and waits for what has begun.
-  ~Openings();
+  ~AsyncShardOpener();
 
   // `id` is not being opened. `open` runs on the thread of openings. `close` where a Close has come
   // meanwhile: behind `open`, or, where that had not begun, in its place. Neither under a lock.

@@ -19,7 +19,7 @@ bool LaysOutLong(const control::v1::Reserve& reserve) {
   return execution.layout() == v1::Execution::LAYOUT_BY_AREA && execution.world_size() > 1;
 }
 
-absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, ReserveMeans means) {
+absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, ShardResources means) {
   const ShardWork* const lender = means.lender;
   ShardWork work;
   work.id = IdOf(reserve.shard());

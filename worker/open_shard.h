@@ -13,7 +13,7 @@
 namespace annulus {
 
 // What a Reserve is carried out with.
-struct ReserveMeans {
+struct ShardResources {
   PagePool* pool = nullptr;
   // Of the engine; what uses one of them is refused.
   absl::Span<const Capability> lacks;
@@ -32,7 +32,7 @@ bool LaysOutLong(const control::v1::Reserve& reserve);
 // sense), UNIMPLEMENTED / NOT_SERVED; INTERNAL / INVALID_PLAN where the command counts other bytes
 // than its plan gives or cuts rows elsewhere, and where the lender is another principal's or does
 // not have what is lent.
-absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, ReserveMeans means);
+absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, ShardResources means);
 
 }  // namespace annulus
 

@@ -129,7 +129,7 @@ class Worker::Impl {
   Mutex works_mutex_;
   std::map<ShardId, ShardWork> works_ GUARDED_BY(works_mutex_);
   std::unique_ptr<DataPlaneServer> server_;
-  std::unique_ptr<Openings> openings_ = std::make_unique<Openings>();
+  std::unique_ptr<AsyncShardOpener> openings_ = std::make_unique<AsyncShardOpener>();
   std::unique_ptr<ControlLink> link_;
   std::atomic<bool> device_lost_{false};
   std::atomic<bool> leaving_{false};  // It has been told to end.
@@ -308,7 +308,7 @@ void Worker::Impl::Perform(const OpenShard& action) {
 void Worker::Impl::OpenNow(const OpenShard& action) {
   const ShardId id = IdOf(action.reserve.shard());
   std::weak_ptr<Agent> agent = agent_;
-  ReserveMeans means;
+  ShardResources means;
   means.pool = pool_.get();
   means.lacks = options_.engine.lacks;
   means.on_freed = [agent, id] {

@@ -30,7 +30,7 @@ int64_t SumClamped(int64_t at, int64_t step, int64_t rows, Interval within) {
 
 }  // namespace
 
-RangeStrips::RangeStrips(const std::vector<MaskRange>& ranges) {
+RangeBands::RangeBands(const std::vector<MaskRange>& ranges) {
   std::vector<int64_t> ends = {0};
   std::vector<int32_t> sorted;
   for (size_t i = 0; i < ranges.size(); ++i) {
@@ -56,20 +56,20 @@ RangeStrips::RangeStrips(const std::vector<MaskRange>& ranges) {
   }
 }
 
-int64_t RangeStrips::strips(int64_t q_len) const {
+int64_t RangeBands::strips(int64_t q_len) const {
   return std::partition_point(strips_.begin(), strips_.end(),
-                              [&](const Strip& strip) { return strip.begin < q_len; }) -
+                              [&](const RowBlock& strip) { return strip.begin < q_len; }) -
          strips_.begin();
 }
 
-Interval RangeStrips::RowsOf(int64_t strip, int64_t q_len) const {
+Interval RangeBands::RowsOf(int64_t strip, int64_t q_len) const {
   const size_t next = strip + 1;
   return {strips_[strip].begin,
           next == strips_.size() ? q_len : std::min(q_len, strips_[next].begin)};
 }
 
-std::vector<MaskRange> RangeStrips::RangesOf(int64_t strip,
-                                             const std::vector<MaskRange>& list) const {
+std::vector<MaskRange> RangeBands::RangesOf(int64_t strip,
+                                            const std::vector<MaskRange>& list) const {
   const size_t next = strip + 1;
   const auto end =
       next == strips_.size() ? static_cast<int64_t>(open_.size()) : strips_[next].first;
@@ -78,7 +78,8 @@ std::vector<MaskRange> RangeStrips::RangesOf(int64_t strip,
   return ranges;
 }
 
-RowPieces::RowPieces(const Mask& mask, const RangeStrips& strips, int64_t q_len, int64_t kv_len)
+IntervalPieces::IntervalPieces(const Mask& mask, const RangeBands& strips, int64_t q_len,
+                               int64_t kv_len)
     : q_len_(q_len) {
   const MaskedSequence of(mask, q_len, kv_len);
   for (int64_t i = 0; i < strips.strips(q_len); ++i) {
@@ -87,8 +88,8 @@ RowPieces::RowPieces(const Mask& mask, const RangeStrips& strips, int64_t q_len,
   JoinBlocks();
 }
 
-void RowPieces::AddRows(const MaskedSequence& of, absl::Span<const MaskRange> ranges,
-                        Interval rows) {
+void IntervalPieces::AddRows(const MaskedSequence& of, absl::Span<const MaskRange> ranges,
+                             Interval rows) {
   const auto keys_of = [&](int64_t row) {
     return IntersectAll(KeysOfRule(of, row), KeysOfRanges(ranges, row));
   };
@@ -107,8 +108,8 @@ void RowPieces::AddRows(const MaskedSequence& of, absl::Span<const MaskRange> ra
 }
 
 // Rows that go on as the piece before them join it.
-void RowPieces::AddPiece(int64_t begin, const Intervals& first, const Intervals& last,
-                         int64_t rows) {
+void IntervalPieces::AddPiece(int64_t begin, const Intervals& first, const Intervals& last,
+                              int64_t rows) {
   if (!pieces_.empty()) {
     const Piece& before = pieces_.back();
     const Intervals start = KeysOf(before.begin);
@@ -132,17 +133,17 @@ void RowPieces::AddPiece(int64_t begin, const Intervals& first, const Intervals&
     }
   }
   pieces_.push_back({begin, static_cast<int32_t>(sweeps_.size())});
-  const Sweeps sweeps = SweepsBetween(first, last);
+  const MovingIntervals sweeps = SweepsBetween(first, last);
   sweeps_.insert(sweeps_.end(), sweeps.begin(), sweeps.end());
 }
 
-int64_t RowPieces::PieceOf(int64_t row) const {
+int64_t IntervalPieces::PieceOf(int64_t row) const {
   return std::upper_bound(pieces_.begin(), pieces_.end(), row,
                           [](int64_t r, const Piece& p) { return r < p.begin; }) -
          pieces_.begin() - 1;
 }
 
-RowPieces::Part RowPieces::PartOf(int64_t piece, Interval rows) const {
+IntervalPieces::Part IntervalPieces::PartOf(int64_t piece, Interval rows) const {
   const Interval own{pieces_[piece].begin, EndOf(piece)};
   const Interval part = Intersect(own, rows);
   const size_t begin = pieces_[piece].first_sweep;
@@ -152,7 +153,7 @@ RowPieces::Part RowPieces::PartOf(int64_t piece, Interval rows) const {
 }
 
 template <typename Fn>
-void RowPieces::ForEachPart(Interval rows, Fn fn) const {
+void IntervalPieces::ForEachPart(Interval rows, Fn fn) const {
   rows = Intersect(rows, {0, q_len_});
   if (rows.length() == 0) return;
   const int64_t last = PieceOf(rows.end - 1);
@@ -162,7 +163,7 @@ void RowPieces::ForEachPart(Interval rows, Fn fn) const {
 }
 
 template <typename Fn>
-void RowPieces::ForEachSeen(Interval rows, Fn fn) const {
+void IntervalPieces::ForEachVisible(Interval rows, Fn fn) const {
   rows = Intersect(rows, {0, q_len_});
   if (rows.length() == 0) return;
   const int64_t end = PieceOf(rows.end - 1) + 1;
@@ -186,7 +187,7 @@ void RowPieces::ForEachSeen(Interval rows, Fn fn) const {
   }
 }
 
-void RowPieces::JoinBlocks() {
+void IntervalPieces::JoinBlocks() {
   std::vector<std::vector<Interval>> seen;
   for (int64_t block = 0; (block + 1) * kBlock <= pieces(); ++block) {
     std::vector<Interval> keys;
@@ -196,7 +197,7 @@ void RowPieces::JoinBlocks() {
   seen_ = std::move(seen);
 }
 
-Intervals RowPieces::KeysOf(int64_t row) const {
+Intervals IntervalPieces::KeysOf(int64_t row) const {
   Intervals keys;
   ForEachPart({row, row + 1}, [&](const Part& part) {
     for (const Sweep& sweep : part.sweeps) keys.push_back(sweep.At(part.skip));
@@ -205,10 +206,11 @@ Intervals RowPieces::KeysOf(int64_t row) const {
   return keys;
 }
 
-void RowPieces::ForEachSweep(Interval rows, absl::FunctionRef<void(Interval, Sweeps&)> fn) const {
+void IntervalPieces::ForEachSweep(Interval rows,
+                                  absl::FunctionRef<void(Interval, MovingIntervals&)> fn) const {
   int64_t at = std::max<int64_t>(rows.begin, 0);
   ForEachPart(rows, [&](const Part& part) {
-    Sweeps sweeps(part.sweeps.begin(), part.sweeps.end());
+    MovingIntervals sweeps(part.sweeps.begin(), part.sweeps.end());
     for (Sweep& sweep : sweeps) sweep.keys = sweep.At(part.skip);
     fn({at, at + part.rows}, sweeps);
     at += part.rows;
@@ -216,23 +218,23 @@ void RowPieces::ForEachSweep(Interval rows, absl::FunctionRef<void(Interval, Swe
   });
 }
 
-void RowPieces::AddVisible(Interval rows, std::vector<Interval>* keys) const {
-  ForEachSeen(rows, [&](Interval seen) {
+void IntervalPieces::AddVisible(Interval rows, std::vector<Interval>* keys) const {
+  ForEachVisible(rows, [&](Interval seen) {
     keys->push_back(seen);
     return true;
   });
 }
 
-bool RowPieces::SeesAny(Interval rows, Interval keys) const {
+bool IntervalPieces::SeesAny(Interval rows, Interval keys) const {
   bool sees = false;
-  ForEachSeen(rows, [&](Interval seen) {
+  ForEachVisible(rows, [&](Interval seen) {
     sees = Intersect(seen, keys).length() > 0;
     return !sees;
   });
   return sees;
 }
 
-int64_t RowPieces::Area(Interval rows, Interval keys) const {
+int64_t IntervalPieces::Area(Interval rows, Interval keys) const {
   int64_t area = 0;
   if (keys.length() == 0) return area;
   ForEachPart(rows, [&](const Part& part) {
@@ -256,7 +258,7 @@ int64_t RowPieces::Area(Interval rows, Interval keys) const {
   return area;
 }
 
-int64_t CountCuts(const Mask& mask, const RangeStrips& strips, int64_t q_len, int64_t kv_len,
+int64_t CountCuts(const Mask& mask, const RangeBands& strips, int64_t q_len, int64_t kv_len,
                   int64_t limit) {
   const MaskedSequence of(mask, q_len, kv_len);
   int64_t cuts = 0;

@@ -13,9 +13,9 @@ namespace annulus {
 
 // A range list, cut at every row where a range begins or ends: rows of a strip share their ranges.
 // Made once for a mask.
-class RangeStrips {
+class RangeBands {
  public:
-  explicit RangeStrips(const std::vector<MaskRange>& ranges);
+  explicit RangeBands(const std::vector<MaskRange>& ranges);
 
   // How many strips have rows of 0 … q_len. They are in order, the first begins at row 0, and the
   // last of all has no end and no ranges.
@@ -26,11 +26,11 @@ class RangeStrips {
   std::vector<MaskRange> RangesOf(int64_t strip, const std::vector<MaskRange>& list) const;
 
  private:
-  struct Strip {
+  struct RowBlock {
     int64_t begin = 0;
     int64_t first = 0;  // Of its numbers in open_.
   };
-  std::vector<Strip> strips_;
+  std::vector<RowBlock> strips_;
   std::vector<int32_t> open_;  // Numbers of ranges, strip by strip.
 };
 
@@ -39,14 +39,14 @@ struct MaskedSequence;
 // The rows of one sequence under a mask with ranges, cut into pieces in which the intervals of keys
 // that a row sees keep their number, and their ends stand still or move one key a row. Questions
 // cost a look-up and a few operations for each piece that they touch. Immutable.
-class RowPieces {
+class IntervalPieces {
  public:
-  RowPieces(const Mask& mask, const RangeStrips& strips, int64_t q_len, int64_t kv_len);
+  IntervalPieces(const Mask& mask, const RangeBands& strips, int64_t q_len, int64_t kv_len);
 
   // Of one row, in order.
   Intervals KeysOf(int64_t row) const;
   // Calls fn(rows, what they see) for pieces of `rows`, in order. fn may change what it is given.
-  void ForEachSweep(Interval rows, absl::FunctionRef<void(Interval, Sweeps&)> fn) const;
+  void ForEachSweep(Interval rows, absl::FunctionRef<void(Interval, MovingIntervals&)> fn) const;
   // Appends keys that some row of `rows` sees, as intervals in any order.
   void AddVisible(Interval rows, std::vector<Interval>* keys) const;
   bool SeesAny(Interval rows, Interval keys) const;
@@ -81,7 +81,7 @@ class RowPieces {
   void ForEachPart(Interval rows, Fn fn) const;  // Until fn says false.
   // Until fn(keys) says false: what rows of parts and of whole blocks see.
   template <typename Fn>
-  void ForEachSeen(Interval rows, Fn fn) const;
+  void ForEachVisible(Interval rows, Fn fn) const;
 
   int64_t q_len_;
   std::vector<Piece> pieces_;
@@ -90,8 +90,8 @@ class RowPieces {
 };
 
 // How many parts the rows of a sequence are cut into at most, before those that go on straight are
-// joined: what making RowPieces costs. Counts no further than a little past `limit`.
-int64_t CountCuts(const Mask& mask, const RangeStrips& strips, int64_t q_len, int64_t kv_len,
+// joined: what making IntervalPieces costs. Counts no further than a little past `limit`.
+int64_t CountCuts(const Mask& mask, const RangeBands& strips, int64_t q_len, int64_t kv_len,
                   int64_t limit);
 
 }  // namespace annulus

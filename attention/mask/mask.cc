@@ -13,11 +13,11 @@ constexpr int64_t kFewRows = 16;
 
 // What the sequence's rows see, ranges aside; as MaskMap::ForEachSweep.
 void ForEachSweepOfRule(const MaskedSequence& of, Interval rows,
-                        absl::FunctionRef<void(Interval, Sweeps&)> fn) {
+                        absl::FunctionRef<void(Interval, MovingIntervals&)> fn) {
   const auto sweep = [&](Interval part) {
     const Intervals first = KeysOfRule(of, part.begin);
     const Intervals last = part.length() > 1 ? KeysOfRule(of, part.end - 1) : first;
-    Sweeps sweeps = SweepsBetween(first, last);
+    MovingIntervals sweeps = SweepsBetween(first, last);
     fn(part, sweeps);
   };
   while (rows.length() > 0) {
@@ -52,13 +52,13 @@ MaskMap::MaskMap(const AttentionSpec& spec)
 }
 
 void MaskMap::MakePieces(const AttentionSpec& spec) {
-  std::map<int32_t, RangeStrips> strips;
+  std::map<int32_t, RangeBands> strips;
   groups_.ForEachFollowed(spec, [&](int32_t number, const Sequence& sequence) {
     const Mask& mask = masks_[number];
     const std::tuple key{number, sequence.q_len, sequence.kv_len};
     if (mask.ranges.empty() || pieces_.count(key) != 0) return;
-    const RangeStrips& own = strips.try_emplace(number, mask.ranges).first->second;
-    pieces_.emplace(key, RowPieces(mask, own, sequence.q_len, sequence.kv_len));
+    const RangeBands& own = strips.try_emplace(number, mask.ranges).first->second;
+    pieces_.emplace(key, IntervalPieces(mask, own, sequence.q_len, sequence.kv_len));
   });
 }
 
@@ -94,14 +94,14 @@ void MaskMap::ForEachClass(int32_t begin, int32_t end,
   for (const int32_t head_class : order) fn(first[head_class], count[head_class]);
 }
 
-const RowPieces* MaskMap::PiecesOf(int64_t sequence, int32_t mask) const {
+const IntervalPieces* MaskMap::PiecesOf(int64_t sequence, int32_t mask) const {
   if (masks_[mask].ranges.empty()) return nullptr;
   return &pieces_.at({mask, QueryRows(sequence), KeyRows(sequence)});
 }
 
 Intervals MaskMap::Visible(int64_t sequence, int32_t q_head, int64_t row) const {
   const int32_t mask = MaskOf(sequence, q_head);
-  if (const RowPieces* pieces = PiecesOf(sequence, mask)) return pieces->KeysOf(row);
+  if (const IntervalPieces* pieces = PiecesOf(sequence, mask)) return pieces->KeysOf(row);
   return KeysOfRule({masks_[mask], QueryRows(sequence), KeyRows(sequence)}, row);
 }
 
@@ -116,17 +116,17 @@ Intervals MaskMap::VisiblePacked(int32_t q_head, int64_t q_row) const {
 }
 
 void MaskMap::ForEachSweep(int32_t q_head, Interval q_rows,
-                           absl::FunctionRef<void(Interval, const Sweeps&)> fn) const {
+                           absl::FunctionRef<void(Interval, const MovingIntervals&)> fn) const {
   ForEachSequence(q_rows, [&](int64_t sequence, Interval q) {
     const int32_t mask = MaskOf(sequence, q_head);
-    const auto packed = [&](Interval rows, Sweeps& sweeps) {
+    const auto packed = [&](Interval rows, MovingIntervals& sweeps) {
       for (Sweep& sweep : sweeps) {
         sweep.keys.begin += k_begin_[sequence];
         sweep.keys.end += k_begin_[sequence];
       }
       fn({rows.begin + q_begin_[sequence], rows.end + q_begin_[sequence]}, sweeps);
     };
-    if (const RowPieces* pieces = PiecesOf(sequence, mask)) {
+    if (const IntervalPieces* pieces = PiecesOf(sequence, mask)) {
       pieces->ForEachSweep(q, packed);
     } else {
       ForEachSweepOfRule({masks_[mask], QueryRows(sequence), KeyRows(sequence)}, q, packed);
@@ -169,7 +169,7 @@ int64_t MaskMap::Area(int32_t q_head, Interval q_rows, Interval k_rows) const {
 
 int64_t MaskMap::AreaInSequence(int64_t sequence, int32_t q_head, Interval q, Interval k) const {
   const int32_t mask = MaskOf(sequence, q_head);
-  if (const RowPieces* pieces = PiecesOf(sequence, mask)) return pieces->Area(q, k);
+  if (const IntervalPieces* pieces = PiecesOf(sequence, mask)) return pieces->Area(q, k);
   const MaskedSequence of(masks_[mask], QueryRows(sequence), KeyRows(sequence));
   const auto count = [&](int64_t row) {
     int64_t keys = 0;
@@ -207,7 +207,7 @@ std::vector<Interval> MaskMap::VisibleToAny(int32_t q_head, Interval q_rows) con
   ForEachSequence(q_rows, [&](int64_t sequence, Interval q) {
     const int32_t mask = MaskOf(sequence, q_head);
     const size_t before = keys.size();
-    if (const RowPieces* pieces = PiecesOf(sequence, mask)) {
+    if (const IntervalPieces* pieces = PiecesOf(sequence, mask)) {
       pieces->AddVisible(q, &keys);
     } else {
       for (const Interval& swept :
@@ -229,7 +229,7 @@ bool MaskMap::SeesAny(int32_t q_head, Interval q_rows, Interval keys) const {
   ForEachSequence(q_rows, [&](int64_t sequence, Interval q) {
     const int32_t mask = MaskOf(sequence, q_head);
     const Interval k{keys.begin - k_begin_[sequence], keys.end - k_begin_[sequence]};
-    if (const RowPieces* pieces = PiecesOf(sequence, mask)) {
+    if (const IntervalPieces* pieces = PiecesOf(sequence, mask)) {
       sees = pieces->SeesAny(q, k);
       return !sees;
     }

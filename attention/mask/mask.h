@@ -37,7 +37,7 @@ class MaskMap {
   // The same of the packed query rows `q_rows`, in order: calls fn(rows, what they see) for rows in
   // which the intervals keep their number and their ends move steadily.
   void ForEachSweep(int32_t q_head, Interval q_rows,
-                    absl::FunctionRef<void(Interval, const Sweeps&)> fn) const;
+                    absl::FunctionRef<void(Interval, const MovingIntervals&)> fn) const;
 
   // Packed key rows that at least one of the packed query rows `q_rows` sees: sorted, disjoint,
   // non-adjacent. As cheap as Area.
@@ -47,7 +47,7 @@ class MaskMap {
   bool SeesAny(int32_t q_head, Interval q_rows, Interval keys) const;
 
   // Visible (query, key) pairs of a rectangle of packed rows, for one query head. A few look-ups
-  // for each sequence, chunk and piece of a range list (RowPieces), never O(area).
+  // for each sequence, chunk and piece of a range list (IntervalPieces), never O(area).
   int64_t Area(int32_t q_head, Interval q_rows, Interval k_rows) const;
   Coverage Classify(int32_t q_head, Interval q_rows, Interval k_rows) const;
 
@@ -93,7 +93,7 @@ class MaskMap {
     return groups_.mask_of_head[groups_.of_sequence[sequence]][q_head];
   }
   // nullptr for a mask without ranges.
-  const RowPieces* PiecesOf(int64_t sequence, int32_t mask) const;
+  const IntervalPieces* PiecesOf(int64_t sequence, int32_t mask) const;
   int64_t QueryRows(int64_t sequence) const { return q_begin_[sequence + 1] - q_begin_[sequence]; }
   int64_t KeyRows(int64_t sequence) const { return k_begin_[sequence + 1] - k_begin_[sequence]; }
   void MakePieces(const AttentionSpec& spec);
@@ -106,7 +106,7 @@ class MaskMap {
   std::vector<Mask> masks_;                 // Of the spec, then one full mask.
   MaskGroups groups_;
   // Of masks with ranges: (mask, q_len, kv_len).
-  std::map<std::tuple<int32_t, int64_t, int64_t>, RowPieces> pieces_;
+  std::map<std::tuple<int32_t, int64_t, int64_t>, IntervalPieces> pieces_;
   std::vector<HeadRun> head_runs_;
   int32_t q_heads_ = 0;
 };

@@ -10,8 +10,8 @@
 
 namespace annulus {
 
-// The rule of one mask for one sequence, in pieces that MaskMap and RowPieces put together. Rows
-// are rows of the sequence. Everyone else asks MaskMap.
+// The rule of one mask for one sequence, in pieces that MaskMap and IntervalPieces put together.
+// Rows are rows of the sequence. Everyone else asks MaskMap.
 
 // Bounds the numbers of a valid mask above every row number and below where sums of a few overflow.
 // The mask stays the same; the functions below take only masks that went through it.

@@ -69,14 +69,16 @@ constexpr Option kOptions[] = {
     {"ring_degree", [](Execution* e) { return std::exchange(e->ring_degree, 0) != 0; }},
     {"inner_ring_degree", [](Execution* e) { return std::exchange(e->inner_ring_degree, 0) != 0; }},
     {"head_deal",
-     [](Execution* e) { return std::exchange(e->head_deal, HeadDeal::kAuto) != HeadDeal::kAuto; }},
+     [](Execution* e) {
+       return std::exchange(e->head_deal, HeadAssignment::kAuto) != HeadAssignment::kAuto;
+     }},
     {"bf16_partials", [](Execution* e) { return std::exchange(e->bf16_partials, false); }}};
 
 bool LeavesWays(const Execution& wanted, const std::vector<int32_t>& sizes,
                 const AttentionSpec& spec) {
-  const absl::StatusOr<std::vector<int32_t>> open = SizesLeftOpen(wanted, sizes);
+  const absl::StatusOr<std::vector<int32_t>> open = EnumerateWorldSizes(wanted, sizes);
   return open.ok() && std::any_of(open->begin(), open->end(), [&](int32_t size) {
-           return !WaysLeftOpen(wanted, size, spec).empty();
+           return !EnumerateExecutions(wanted, size, spec).empty();
          });
 }
 
@@ -95,8 +97,8 @@ bool IsTrivialGrid(const Execution& execution) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<int32_t>> SizesLeftOpen(const Execution& wanted,
-                                                   std::vector<int32_t> sizes) {
+absl::StatusOr<std::vector<int32_t>> EnumerateWorldSizes(const Execution& wanted,
+                                                         std::vector<int32_t> sizes) {
   std::sort(sizes.begin(), sizes.end());
   const int32_t largest = sizes.empty() ? 0 : sizes.back();
   const int32_t ulysses = wanted.ulysses_degree, ring = wanted.ring_degree;
@@ -117,8 +119,8 @@ absl::StatusOr<std::vector<int32_t>> SizesLeftOpen(const Execution& wanted,
   return sizes;
 }
 
-std::vector<Execution> WaysLeftOpen(const Execution& wanted, int32_t size,
-                                    const AttentionSpec& spec) {
+std::vector<Execution> EnumerateExecutions(const Execution& wanted, int32_t size,
+                                           const AttentionSpec& spec) {
   std::vector<Strategy> strategies = {wanted.strategy};
   std::vector<Layout> layouts = {wanted.layout};
   // One rank owns everything in every layout and sends nothing by any strategy.
@@ -148,8 +150,9 @@ std::vector<Execution> WaysLeftOpen(const Execution& wanted, int32_t size,
   return executions;
 }
 
-std::vector<LeftAside> WaysLeftAside(const Execution& wanted, const AttentionSpec& spec) {
-  std::vector<LeftAside> aside;
+std::vector<RejectedExecutions> ExplainRejected(const Execution& wanted,
+                                                const AttentionSpec& spec) {
+  std::vector<RejectedExecutions> aside;
   Execution narrower = wanted;
   if (wanted.strategy == Strategy::kAuto) {
     narrower.strategy = Strategy::kHalo;
@@ -166,7 +169,7 @@ std::vector<LeftAside> WaysLeftAside(const Execution& wanted, const AttentionSpe
     if (sequences > 1 && sequences <= kMostShownSequences)
       aside.push_back({narrower, kPerSequenceAside});
   }
-  const auto refused = [&](const LeftAside& one) {
+  const auto refused = [&](const RejectedExecutions& one) {
     return !Validate(spec, one.wanted, Limits()).ok();
   };
   aside.erase(std::remove_if(aside.begin(), aside.end(), refused), aside.end());

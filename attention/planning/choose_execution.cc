@@ -68,17 +68,17 @@ class Chooser {
         least_(choice.shown == nullptr ? 1 : choice.shown->Least()) {}
 
   absl::StatusOr<std::vector<Candidate>> Choose() {
-    ASSIGN_OR_RETURN(const std::vector<int32_t> sizes, SizesLeftOpen(wanted_, choice_.sizes));
+    ASSIGN_OR_RETURN(const std::vector<int32_t> sizes, EnumerateWorldSizes(wanted_, choice_.sizes));
     for (const int32_t size : sizes) {
       cases_.clear();
       const size_t first = candidates_.size();
-      for (Execution& execution : WaysLeftOpen(wanted_, size, spec_)) {
+      for (Execution& execution : EnumerateExecutions(wanted_, size, spec_)) {
         RETURN_IF_ERROR(Consider(std::move(execution)));
       }
       if (!Uneven(first)) continue;
       Execution by_area = wanted_;
       by_area.layout = Layout::kByArea;
-      for (Execution& execution : WaysLeftOpen(by_area, size, spec_)) {
+      for (Execution& execution : EnumerateExecutions(by_area, size, spec_)) {
         if (!AsEvenInAnyLayout(execution)) RETURN_IF_ERROR(Consider(std::move(execution)));
       }
     }
@@ -142,12 +142,12 @@ class Chooser {
 
   // For who asks what there is: what is never taken unasked, with what it would cost.
   absl::Status ShowLeftAside(const std::vector<int32_t>& sizes) {
-    const std::vector<LeftAside> all = WaysLeftAside(wanted_, spec_);
+    const std::vector<RejectedExecutions> all = ExplainRejected(wanted_, spec_);
     for (const int32_t size : sizes) {
       if (size == 1 || size > kThoroughSize) continue;
       cases_.clear();
-      for (const LeftAside& aside : all) {
-        for (Execution& execution : WaysLeftOpen(aside.wanted, size, spec_)) {
+      for (const RejectedExecutions& aside : all) {
+        for (Execution& execution : EnumerateExecutions(aside.wanted, size, spec_)) {
           Candidate candidate;
           candidate.execution = std::move(execution);
           if (IsHardlyShown(candidate.execution)) continue;
@@ -165,7 +165,7 @@ class Chooser {
     AttentionSpec free = spec_;
     free.deterministic = false;
     for (const int32_t size : sizes) {
-      for (const auto& way : WaysLeftOpen(wanted_, size, free))
+      for (const auto& way : EnumerateExecutions(wanted_, size, free))
         RETURN_IF_ERROR(CheckServed(spec_, way));
     }
     const std::vector<std::string> options = OptionsThatExclude(wanted_, choice_.sizes, spec_);
@@ -176,7 +176,7 @@ class Chooser {
 
   // Each rank has some heads of all rows.
   static bool AsEvenInAnyLayout(const Execution& execution) {
-    return execution.ring_degree == 1 && execution.head_deal != HeadDeal::kUnits;
+    return execution.ring_degree == 1 && execution.head_deal != HeadAssignment::kUnits;
   }
 
   // Whether a layout that is left open is worth a look at shards by area: those that were counted,

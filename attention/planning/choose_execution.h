@@ -29,26 +29,26 @@ struct Choice {
   Rates rates;
   int64_t max_peak_bytes = 0;  // Device memory of a rank.
   // What corrects predictions, by kernels of this pace; nullptr: nothing.
-  const ShownWays* shown = nullptr;
+  const PredictionCorrector* shown = nullptr;
   double pace = 1;
-  // Counts also what cannot be taken, and what is never taken unasked (WaysLeftAside), in groups of
-  // up to 16. The one taken is the same.
+  // Counts also what cannot be taken, and what is never taken unasked (ExplainRejected), in groups
+  // of up to 16. The one taken is the same.
   bool count_all = false;
 };
 
 // Chooses among the strategies × degrees × layouts × sizes that `wanted` leaves open: of those that
 // are expected to take at most 8 % longer than the fastest the one that sends the fewest bytes
-// (ties: the faster, then fewer ranks, then the order of WaysLeftOpen). The result begins with the
-// one taken. A group is not even looked at where the work, shared out perfectly, cannot make up for
-// its fixed cost; nor, in groups of more than 16 and of shards by area that nobody asked for,
-// further ways when looking at them takes longer than all that they could save of predicted seconds
-// and of the time of links (but see count_all).
-// FAILED_PRECONDITION: INSUFFICIENT_WORKERS where world size or degrees of `wanted` exceed every
-// size, INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes. UNIMPLEMENTED / NOT_SERVED
-// where the job is deterministic and all that `wanted` leaves open adds up by rank;
-// INVALID_ARGUMENT: INVALID_EXECUTION where it leaves nothing open, LIMIT_EXCEEDED where all that
-// it leaves open has more than kMaxFoldTasks (attention/schedule/schedule.h), kMaxStripedMeetings
-// or kMaxSequenceCuts (attention/mask/mask_cost.h).
+// (ties: the faster, then fewer ranks, then the order of EnumerateExecutions). The result begins
+// with the one taken. A group is not even looked at where the work, shared out perfectly, cannot
+// make up for its fixed cost; nor, in groups of more than 16 and of shards by area that nobody
+// asked for, further ways when looking at them takes longer than all that they could save of
+// predicted seconds and of the time of links (but see count_all). FAILED_PRECONDITION:
+// INSUFFICIENT_WORKERS where world size or degrees of `wanted` exceed every size,
+// INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes. UNIMPLEMENTED / NOT_SERVED where
+// the job is deterministic and all that `wanted` leaves open adds up by rank; INVALID_ARGUMENT:
+// INVALID_EXECUTION where it leaves nothing open, LIMIT_EXCEEDED where all that it leaves open has
+// more than kMaxFoldTasks (attention/schedule/schedule.h), kMaxStripedMeetings or kMaxSequenceCuts
+// (attention/mask/mask_cost.h).
 absl::StatusOr<std::vector<Candidate>> ChooseExecution(const AttentionSpec& spec,
                                                        const Execution& wanted,
                                                        const Choice& choice);

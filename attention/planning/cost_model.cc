@@ -138,7 +138,7 @@ absl::StatusOr<Cost> PredictCost(const ScheduleRequest& request, const Rates& ra
     cost.task_rows.push_back(rank.work.rows);
     cost.task_keys.push_back(rank.work.keys);
     cost.peak_bytes_per_rank =
-        std::max(cost.peak_bytes_per_rank, PlaceBuffers(schedule, layout).arena_bytes);
+        std::max(cost.peak_bytes_per_rank, PlanArena(schedule, layout).arena_bytes);
   }
   cost.peak_bytes_per_rank +=
       VerdictBytes(*request.spec, request.execution, static_cast<int32_t>(ranks.size()));

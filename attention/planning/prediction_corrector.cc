@@ -27,8 +27,8 @@ double Median(std::vector<double> values) {
 
 }  // namespace
 
-ShownWays::Of ShownWays::KindOf(const Execution& way, Operation operation,
-                                double predicted_seconds) {
+PredictionCorrector::Of PredictionCorrector::KindOf(const Execution& way, Operation operation,
+                                                    double predicted_seconds) {
   Of of;
   of.world_size = way.world_size;
   of.gradients = operation == Operation::kGradients;
@@ -39,8 +39,8 @@ ShownWays::Of ShownWays::KindOf(const Execution& way, Operation operation,
   return of;
 }
 
-void ShownWays::Add(const Execution& way, Operation operation, double predicted_seconds,
-                    double took_seconds, double pace) {
+void PredictionCorrector::Add(const Execution& way, Operation operation, double predicted_seconds,
+                              double took_seconds, double pace) {
   if (!(predicted_seconds > 0 && took_seconds > 0)) return;
   Latest& latest = latest_[KindOf(way, operation, predicted_seconds)];
   const double ratio = std::clamp(took_seconds / predicted_seconds, 1 / kMostFactor, kMostFactor);
@@ -48,12 +48,12 @@ void ShownWays::Add(const Execution& way, Operation operation, double predicted_
   latest.next = (latest.next + 1) % kRemembered;
 }
 
-bool ShownWays::Remembered(const Run& run) const {
+bool PredictionCorrector::Remembered(const Run& run) const {
   return run.number > 0 && run.number + kForgotten > runs_;
 }
 
-void ShownWays::Append(const Of& of, const Run& like, double reach,
-                       std::vector<double>* ratios) const {
+void PredictionCorrector::Append(const Of& of, const Run& like, double reach,
+                                 std::vector<double>* ratios) const {
   const auto latest = latest_.find(of);
   if (latest == latest_.end()) return;
   for (const Run& run : latest->second.runs) {
@@ -63,8 +63,8 @@ void ShownWays::Append(const Of& of, const Run& like, double reach,
   }
 }
 
-double ShownWays::FactorOf(const Execution& way, Operation operation, double predicted_seconds,
-                           double pace) const {
+double PredictionCorrector::FactorOf(const Execution& way, Operation operation,
+                                     double predicted_seconds, double pace) const {
   const Of own = KindOf(way, operation, predicted_seconds);
   const Run like{predicted_seconds, 1, pace, 0};
   std::vector<double> ratios;
@@ -84,7 +84,7 @@ double ShownWays::FactorOf(const Execution& way, Operation operation, double pre
   return ratios.size() >= kLeastRuns ? Median(std::move(ratios)) : 1;
 }
 
-double ShownWays::Least() const {
+double PredictionCorrector::Least() const {
   double least = 1;
   for (const auto& [of, latest] : latest_) {
     for (const Run& run : latest.runs) {

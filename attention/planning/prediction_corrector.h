@@ -17,7 +17,7 @@ namespace annulus {
 // the model cannot know of a cluster: how far apart ranks begin, what a wait for a peer costs, and
 // how much slower tasks are that are short or share their caches. A value: plans are made from a
 // copy.
-class ShownWays {
+class PredictionCorrector {
  public:
   // A run that was predicted to take `predicted_seconds` by kernels of `pace` (a plan's factor:
   // what it reckoned with over what workers measured) took `took_seconds`. Where either time is not

@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", begin, " is not one of the ", world, " ranks of the plan"));
   }
-  ASSIGN_OR_RETURN(const Degrees degrees, DegreesOf(request.execution, world));
+  ASSIGN_OR_RETURN(const ParallelDegrees degrees, ParallelDegreesOf(request.execution, world));
   if (!FoldsInOrder(*request.spec, row.strategy, degrees.ulysses)) {
     return absl::InvalidArgumentError("a deterministic job's sums may not be added up by rank");
   }
@@ -88,7 +88,7 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
   for (int32_t rank = begin; rank < end; ++rank) {
     ranks.push_back(alone ? BuildOneRank(group, rank) : row.build(group, rank));
     if (two_passes) ranks.back() = AddKeyPass(group, rank, *queries, std::move(ranks.back()));
-    AttachPairs(*request.spec, &ranks.back());
+    AttachScoreInputs(*request.spec, &ranks.back());
     AttachBiasGradient(*request.spec, &ranks.back());
   }
   if (in_order) RETURN_IF_ERROR(PutInOrder(request, &ranks));

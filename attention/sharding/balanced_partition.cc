@@ -34,7 +34,7 @@ Interval Part(Interval rows, int64_t i, int64_t parts) {
 
 }  // namespace
 
-std::vector<AreaBlock> CutByArea(const AttentionSpec& spec, int32_t world_size) {
+std::vector<AreaBlock> PartitionByArea(const AttentionSpec& spec, int32_t world_size) {
   const Shares shares(spec, kBlocksPerRank * world_size);
   std::vector<AreaBlock> blocks;
   AreaBlock open;  // Short sequences.
@@ -69,7 +69,7 @@ std::vector<AreaBlock> CutByArea(const AttentionSpec& spec, int32_t world_size) 
   return blocks;
 }
 
-std::vector<int32_t> DealByArea(const std::vector<AreaBlock>& blocks, int32_t world_size) {
+std::vector<int32_t> AssignByArea(const std::vector<AreaBlock>& blocks, int32_t world_size) {
   std::vector<size_t> order(blocks.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),

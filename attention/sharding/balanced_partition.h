@@ -20,11 +20,11 @@ struct AreaBlock {
 // where there are as many rows, and not many more. Each lies in one sequence, at the same share of
 // its queries and of its keys, or holds several short sequences whole.
 constexpr int64_t kBlocksPerRank = 16;
-std::vector<AreaBlock> CutByArea(const AttentionSpec& spec, int32_t world_size);
+std::vector<AreaBlock> PartitionByArea(const AttentionSpec& spec, int32_t world_size);
 
 // The rank of each block: blocks of most area first, each to the rank that has least so far (ties:
 // fewest rows) and has room. Where areas fall evenly that deals like a snake: 0 1 2 2 1 0.
-std::vector<int32_t> DealByArea(const std::vector<AreaBlock>& blocks, int32_t world_size);
+std::vector<int32_t> AssignByArea(const std::vector<AreaBlock>& blocks, int32_t world_size);
 
 }  // namespace annulus
 

@@ -87,8 +87,8 @@ void ZigzagPerSequence(const std::vector<int64_t>& lengths, const PlanOptions& o
 // Both tensors, by the work of their blocks.
 void ByArea(const AttentionSpec& spec, const PlanOptions& options, RangesOfRank* q,
             RangesOfRank* kv) {
-  const std::vector<AreaBlock> blocks = CutByArea(spec, options.world_size);
-  const std::vector<int32_t> ranks = DealByArea(blocks, options.world_size);
+  const std::vector<AreaBlock> blocks = PartitionByArea(spec, options.world_size);
+  const std::vector<int32_t> ranks = AssignByArea(blocks, options.world_size);
   for (size_t i = 0; i < blocks.size(); ++i) {
     Append(blocks[i].q, &(*q)[ranks[i]]);
     Append(blocks[i].k, &(*kv)[ranks[i]]);

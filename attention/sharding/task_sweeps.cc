@@ -23,7 +23,7 @@ class TaskSweeps::Maker {
   }
 
   // Local rows from `row` on, `count` of them, that see `sweeps` in packed rows.
-  void Add(int64_t row, int64_t count, const Sweeps& sweeps) {
+  void Add(int64_t row, int64_t count, const MovingIntervals& sweeps) {
     if (bounds_.size() > kMostBounds) {
       for (int64_t i = 0; i < count; ++i) AddRow(row + i, LocalOf(sweeps, i));
       return;
@@ -51,7 +51,7 @@ class TaskSweeps::Maker {
     }
   }
 
-  const Intervals& LocalOf(const Sweeps& sweeps, int64_t i) {
+  const Intervals& LocalOf(const MovingIntervals& sweeps, int64_t i) {
     ++to_.asked_;
     local_.clear();
     for (const Sweep& sweep : sweeps)
@@ -60,7 +60,7 @@ class TaskSweeps::Maker {
   }
 
   // The first may end a stretch, the second begin one, and the third tells how it goes on.
-  void AddSteady(int64_t row, Interval of, const Sweeps& sweeps) {
+  void AddSteady(int64_t row, Interval of, const MovingIntervals& sweeps) {
     for (int64_t i = of.begin; i < std::min(of.begin + 3, of.end); ++i)
       AddRow(row + i, LocalOf(sweeps, i));
     rows_ += std::max<int64_t>(0, of.length() - 3);
@@ -111,9 +111,10 @@ TaskSweeps::TaskSweeps(const MaskMap& mask, const RowMap& q_map, const RowMap& k
                        Interval k, int32_t q_head) {
   Maker maker(k_map, k, this);
   q_map.ForEachRun(q, [&](int64_t local, int64_t global, int64_t count) {
-    mask.ForEachSweep(q_head, {global, global + count}, [&](Interval part, const Sweeps& sweeps) {
-      maker.Add(local + part.begin - global, part.length(), sweeps);
-    });
+    mask.ForEachSweep(q_head, {global, global + count},
+                      [&](Interval part, const MovingIntervals& sweeps) {
+                        maker.Add(local + part.begin - global, part.length(), sweeps);
+                      });
   });
   maker.End(q.end);
 }

@@ -4,7 +4,7 @@
 
 namespace annulus {
 
-PairInputs::PairInputs(const AttentionSpec& spec) {
+BiasAndMaskInputs::BiasAndMaskInputs(const AttentionSpec& spec) {
   const bool bits = std::any_of(spec.masks.begin(), spec.masks.end(),
                                 [](const Mask& mask) { return mask.bit_mask; });
   if (!bits && !spec.modifiers.bias && !spec.modifiers.lse_offset) return;

@@ -12,9 +12,9 @@ namespace annulus {
 // query row and a key row of its sequence: tensors of query rows, whose columns are the keys of the
 // row's own sequence, as many as the longest sequence has; what lies past a sequence's keys is not
 // read. An offset of the LSE is one number of each row and query head.
-struct PairInputs {
+struct BiasAndMaskInputs {
   // `spec` need not be valid: no number here overflows.
-  explicit PairInputs(const AttentionSpec& spec);
+  explicit BiasAndMaskInputs(const AttentionSpec& spec);
 
   bool any() const { return has_bias || has_bits || has_offset; }
   // Heads of either: 1 stands for all query heads.

@@ -41,7 +41,7 @@ absl::string_view LayoutName(Layout layout) {
   return NameAt(kLayoutNames, static_cast<size_t>(layout));
 }
 
-absl::string_view HeadDealName(HeadDeal deal) {
+absl::string_view HeadDealName(HeadAssignment deal) {
   return NameAt(kHeadDealNames, static_cast<size_t>(deal));
 }
 
@@ -53,8 +53,8 @@ std::optional<Layout> ParseLayout(absl::string_view name) {
   return Find<Layout>(kLayoutNames, name);
 }
 
-std::optional<HeadDeal> ParseHeadDeal(absl::string_view name) {
-  return Find<HeadDeal>(kHeadDealNames, name);
+std::optional<HeadAssignment> ParseHeadDeal(absl::string_view name) {
+  return Find<HeadAssignment>(kHeadDealNames, name);
 }
 
 }  // namespace annulus

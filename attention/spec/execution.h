@@ -35,7 +35,7 @@ enum class Layout : uint8_t {
 };
 
 // How the ranks that exchange heads share them out (docs/strategies.md).
-enum class HeadDeal : uint8_t {
+enum class HeadAssignment : uint8_t {
   kAuto = 0,
   kWholeHeads = 1,
   kUnits = 2,  // A unit is one head of the queries of one rank.
@@ -49,7 +49,7 @@ struct Execution {
   int32_t ulysses_degree = 0;     // Ranks that exchange heads; 0: chosen by the planner.
   int32_t ring_degree = 0;        // world_size / ulysses_degree; 0: chosen by the planner.
   int32_t inner_ring_degree = 0;  // Of a double ring, neighbours; 0: chosen by the planner.
-  HeadDeal head_deal = HeadDeal::kAuto;
+  HeadAssignment head_deal = HeadAssignment::kAuto;
   // Rows of a stripe in the striped layout; 0: 1, or what a deterministic job takes.
   int32_t stripe = 0;
   bool bf16_partials = false;  // Partial outputs travel in bf16, by strategies that send them.
@@ -70,11 +70,11 @@ constexpr bool SendsPartials(Strategy strategy) {
 // "ring-pass-kv", "auto", ...; "zigzag", "auto", ...; "whole-heads", "auto", ...
 absl::string_view StrategyName(Strategy strategy);
 absl::string_view LayoutName(Layout layout);
-absl::string_view HeadDealName(HeadDeal deal);
+absl::string_view HeadDealName(HeadAssignment deal);
 // The inverse; '_' equals '-', upper case equals lower case. Absent for an unknown name.
 std::optional<Strategy> ParseStrategy(absl::string_view name);
 std::optional<Layout> ParseLayout(absl::string_view name);
-std::optional<HeadDeal> ParseHeadDeal(absl::string_view name);
+std::optional<HeadAssignment> ParseHeadDeal(absl::string_view name);
 
 }  // namespace annulus
 

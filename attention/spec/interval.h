@@ -36,11 +36,11 @@ struct Sweep {
     return {keys.begin + begin_step * skip, keys.end + end_step * skip};
   }
 };
-using Sweeps = absl::InlinedVector<Sweep, 2>;
+using MovingIntervals = absl::InlinedVector<Sweep, 2>;
 
 // Of rows of which the first and the last see these, with as many intervals in all of them.
-inline Sweeps SweepsBetween(const Intervals& first, const Intervals& last) {
-  Sweeps sweeps;
+inline MovingIntervals SweepsBetween(const Intervals& first, const Intervals& last) {
+  MovingIntervals sweeps;
   for (size_t i = 0; i < first.size(); ++i) {
     sweeps.push_back(
         {first[i], last[i].begin == first[i].begin ? 0 : 1, last[i].end == first[i].end ? 0 : 1});

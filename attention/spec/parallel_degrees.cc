@@ -32,7 +32,7 @@ absl::Status CheckStrategy(const Execution& execution) {
     return Refuse("ulysses_degree", execution.ulysses_degree,
                   absl::StrCat(name, " exchanges no heads"));
   }
-  if (!exchanges && execution.head_deal != HeadDeal::kAuto) {
+  if (!exchanges && execution.head_deal != HeadAssignment::kAuto) {
     return RefuseValue("INVALID_EXECUTION", "execution.head_deal",
                        HeadDealName(execution.head_deal),
                        absl::StrCat(name, " exchanges no heads"));
@@ -84,10 +84,11 @@ std::vector<int32_t> InnerRingChoices(const Execution& execution, int32_t ring) 
   return choices;
 }
 
-std::vector<HeadDeal> DealChoices(const Execution& execution, int32_t ulysses, int32_t q_heads) {
-  if (execution.head_deal != HeadDeal::kAuto || ulysses == 1) return {execution.head_deal};
-  if (q_heads % ulysses == 0) return {HeadDeal::kWholeHeads};
-  return {HeadDeal::kWholeHeads, HeadDeal::kUnits};
+std::vector<HeadAssignment> DealChoices(const Execution& execution, int32_t ulysses,
+                                        int32_t q_heads) {
+  if (execution.head_deal != HeadAssignment::kAuto || ulysses == 1) return {execution.head_deal};
+  if (q_heads % ulysses == 0) return {HeadAssignment::kWholeHeads};
+  return {HeadAssignment::kWholeHeads, HeadAssignment::kUnits};
 }
 
 }  // namespace
@@ -131,7 +132,7 @@ absl::Status CheckDegrees(const Execution& execution) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Degrees> DegreesOf(const Execution& execution, int32_t world_size) {
+absl::StatusOr<ParallelDegrees> ParallelDegreesOf(const Execution& execution, int32_t world_size) {
   Execution sized = execution;
   sized.world_size = world_size;
   RETURN_IF_ERROR(CheckDegrees(sized));
@@ -139,7 +140,7 @@ absl::StatusOr<Degrees> DegreesOf(const Execution& execution, int32_t world_size
       execution.ulysses_degree == 0 && execution.ring_degree == 0) {
     return Unresolved("ulysses_degree");
   }
-  Degrees degrees;
+  ParallelDegrees degrees;
   degrees.ulysses = UlyssesChoices(execution, world_size)[0];
   degrees.ring = world_size / degrees.ulysses;
   degrees.inner_ring = degrees.ring;
@@ -147,10 +148,10 @@ absl::StatusOr<Degrees> DegreesOf(const Execution& execution, int32_t world_size
     if (execution.inner_ring_degree == 0) return Unresolved("inner_ring_degree");
     degrees.inner_ring = execution.inner_ring_degree;
   }
-  if (degrees.ulysses > 1 && execution.head_deal == HeadDeal::kAuto) {
+  if (degrees.ulysses > 1 && execution.head_deal == HeadAssignment::kAuto) {
     return Unresolved("head_deal");
   }
-  if (execution.head_deal != HeadDeal::kAuto) degrees.deal = execution.head_deal;
+  if (execution.head_deal != HeadAssignment::kAuto) degrees.deal = execution.head_deal;
   return degrees;
 }
 
@@ -163,7 +164,7 @@ std::vector<Execution> ResolveDegrees(const Execution& execution, int32_t world_
   for (const int32_t ulysses : UlyssesChoices(execution, world_size)) {
     const int32_t ring = world_size / ulysses;
     for (const int32_t inner : InnerRingChoices(execution, ring)) {
-      for (const HeadDeal deal : DealChoices(execution, ulysses, q_heads)) {
+      for (const HeadAssignment deal : DealChoices(execution, ulysses, q_heads)) {
         sized.ulysses_degree = ulysses;
         sized.ring_degree = ring;
         sized.inner_ring_degree = inner;

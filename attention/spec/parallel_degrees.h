@@ -13,11 +13,11 @@ namespace annulus {
 // How the ranks of a job share a strategy. ulysses × ring is the world size, always. Rank r is
 // member r mod ulysses of exchange r / ulysses; members of one number, one from each exchange, are
 // a ring.
-struct Degrees {
+struct ParallelDegrees {
   int32_t ulysses = 1;     // Ranks that exchange heads.
   int32_t ring = 1;        // Ranks among which keys or queries then travel.
   int32_t inner_ring = 1;  // Of a double ring: neighbours, a divisor of `ring`. Else `ring`.
-  HeadDeal deal = HeadDeal::kWholeHeads;
+  HeadAssignment deal = HeadAssignment::kWholeHeads;
 };
 
 // Whether several of the ranks that exchange heads make gradients of one key/value head, and of a
@@ -32,7 +32,7 @@ absl::Status CheckDegrees(const Execution& execution);
 // The degrees of a resolved execution on `world_size` ranks. A field may be 0 where the strategy
 // leaves no choice. INVALID_ARGUMENT / INVALID_EXECUTION where it does, and for what CheckDegrees
 // refuses.
-absl::StatusOr<Degrees> DegreesOf(const Execution& execution, int32_t world_size);
+absl::StatusOr<ParallelDegrees> ParallelDegreesOf(const Execution& execution, int32_t world_size);
 
 // `execution` on `world_size` ranks with its degrees and deal filled in, in every way that they
 // leave open; none where they do not allow this many ranks. The strategy is not kAuto. A grid of

@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-ArrivedCells::Heads ArrivedCells::Union(const Heads& heads, HeadRange added) {
+ReceivedRanges::Heads ReceivedRanges::Union(const Heads& heads, HeadRange added) {
   Heads result;
   for (const HeadRange& range : heads) {
     if (range.end < added.begin) {
@@ -24,25 +24,25 @@ ArrivedCells::Heads ArrivedCells::Union(const Heads& heads, HeadRange added) {
   return result;
 }
 
-int64_t ArrivedCells::Count(const Heads& heads) {
+int64_t ReceivedRanges::Count(const Heads& heads) {
   int64_t count = 0;
   for (const HeadRange& range : heads) count += range.end - range.begin;
   return count;
 }
 
-bool ArrivedCells::Overlaps(const Heads& heads, int32_t begin, int32_t end) {
+bool ReceivedRanges::Overlaps(const Heads& heads, int32_t begin, int32_t end) {
   return std::any_of(heads.begin(), heads.end(), [&](const HeadRange& range) {
     return range.begin < end && begin < range.end;
   });
 }
 
-ArrivedCells::Spans::const_iterator ArrivedCells::SpanAtOrAfter(int64_t row) const {
+ReceivedRanges::Spans::const_iterator ReceivedRanges::SpanAtOrAfter(int64_t row) const {
   auto after = spans_.upper_bound(row);
   if (after != spans_.begin() && std::prev(after)->second.row_end > row) --after;
   return after;
 }
 
-void ArrivedCells::SplitAt(int64_t row) {
+void ReceivedRanges::SplitAt(int64_t row) {
   auto after = spans_.lower_bound(row);
   if (after == spans_.begin()) return;
   auto span = std::prev(after);
@@ -52,7 +52,7 @@ void ArrivedCells::SplitAt(int64_t row) {
   fragments_ += span->second.heads.size();
 }
 
-void ArrivedCells::Join(int64_t row_begin, int64_t row_end) {
+void ReceivedRanges::Join(int64_t row_begin, int64_t row_end) {
   auto span = spans_.lower_bound(row_begin);
   if (span != spans_.begin()) --span;
   while (span != spans_.end() && span->first <= row_end) {
@@ -68,7 +68,7 @@ void ArrivedCells::Join(int64_t row_begin, int64_t row_end) {
   }
 }
 
-absl::Status ArrivedCells::Add(const CellRect& rect) {
+absl::Status ReceivedRanges::Add(const CellRect& rect) {
   if (fragments_ >= max_fragments_) {
     return MakeError(absl::StatusCode::kInvalidArgument,
                      absl::StrCat("chunks have left more than ", max_fragments_,
@@ -100,7 +100,7 @@ absl::Status ArrivedCells::Add(const CellRect& rect) {
   return absl::OkStatus();
 }
 
-bool ArrivedCells::Intersects(const CellRect& rect) const {
+bool ReceivedRanges::Intersects(const CellRect& rect) const {
   for (auto span = SpanAtOrAfter(rect.row_begin); span != spans_.end(); ++span) {
     if (span->first >= rect.row_end) return false;
     if (Overlaps(span->second.heads, rect.head_begin, rect.head_end)) return true;
@@ -108,11 +108,11 @@ bool ArrivedCells::Intersects(const CellRect& rect) const {
   return false;
 }
 
-bool ArrivedCells::Contains(int64_t row, int32_t head) const {
+bool ReceivedRanges::Contains(int64_t row, int32_t head) const {
   return Intersects({row, row + 1, head, head + 1});
 }
 
-std::vector<Interval> ArrivedCells::MissingRows(size_t limit) const {
+std::vector<Interval> ReceivedRanges::MissingRows(size_t limit) const {
   std::vector<Interval> missing;
   int64_t row = 0;  // Rows before it are told.
   auto add = [&](int64_t begin, int64_t end) {

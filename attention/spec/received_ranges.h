@@ -19,12 +19,12 @@ struct CellRect {
 
 // Which cells (row, head) of a tensor have arrived: a union of rectangles. Neighbours of equal
 // heads are joined, so that rows that arrive in order cost one entry. Not thread-safe.
-class ArrivedCells {
+class ReceivedRanges {
  public:
   // A hostile order of tiny rectangles stops here instead of eating memory.
   static constexpr size_t kMaxFragments = 65536;
 
-  ArrivedCells(int64_t rows, int32_t heads, size_t max_fragments = kMaxFragments)
+  ReceivedRanges(int64_t rows, int32_t heads, size_t max_fragments = kMaxFragments)
       : rows_(rows), heads_(heads), max_fragments_(max_fragments) {}
 
   // Adds the cells of `rect`, which lies inside the tensor and is not empty; cells may be covered

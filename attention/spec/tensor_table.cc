@@ -7,7 +7,7 @@ namespace {
 
 // A bias and a bit mask: columns are keys.
 void AddPairInputs(const AttentionSpec& spec, std::vector<TensorInfo>* table) {
-  const PairInputs pairs(spec);
+  const BiasAndMaskInputs pairs(spec);
   if (pairs.has_bias) {
     table->push_back({TensorId::kBias, RowSpace::kQuery, Direction::kInput, pairs.bias_heads,
                       static_cast<int32_t>(pairs.width), pairs.bias_dtype});
@@ -71,7 +71,7 @@ std::vector<TensorInfo> TensorTable(const AttentionSpec& spec) {
   if (!spec.modifiers.sinks.empty()) {
     table.push_back(of_queries(TensorId::kDSink, D::kOutput, 1, DataType::kFp32));
   }
-  const PairInputs pairs(spec);
+  const BiasAndMaskInputs pairs(spec);
   if (pairs.d_bias) {
     table.push_back({TensorId::kDBias, RowSpace::kQuery, D::kOutput, pairs.bias_heads,
                      static_cast<int32_t>(pairs.width), DataType::kFp32});

@@ -311,7 +311,7 @@ void AddExecution(std::vector<Row>* rows) {
   rows->push_back(Served("execution/inner-ring-degree", "execution.inner_ring_degree",
                          [](const Request& r) { return If(r.execution.inner_ring_degree != 0); }));
   rows->push_back(Served("execution/head-deal", "execution.head_deal", [](const Request& r) {
-    return If(r.execution.head_deal != HeadDeal::kAuto);
+    return If(r.execution.head_deal != HeadAssignment::kAuto);
   }));
   AddBf16Partials(rows);
   rows->push_back(Served("execution/priority", "execution.priority",

@@ -195,7 +195,7 @@ absl::Status CheckExecution(const AttentionSpec& spec, const Execution& executio
   RETURN_IF_ERROR(
       CheckAtLeast("INVALID_EXECUTION", "execution.world_size", execution.world_size, 0));
   RETURN_IF_ERROR(CheckLimit("execution.world_size", execution.world_size, limits.max_world_size));
-  RETURN_IF_ERROR(CheckEnum("execution.head_deal", execution.head_deal, HeadDeal::kUnits));
+  RETURN_IF_ERROR(CheckEnum("execution.head_deal", execution.head_deal, HeadAssignment::kUnits));
   RETURN_IF_ERROR(CheckDegreeLimits(execution, limits));
   RETURN_IF_ERROR(CheckAtLeast("INVALID_EXECUTION", "execution.stripe", execution.stripe, 0));
   if (execution.priority < -kMaxPriority || execution.priority > kMaxPriority) {

@@ -30,7 +30,7 @@ absl::Status CheckBiasGradient(const AttentionSpec& spec, int64_t width, const L
 
 absl::Status CheckPairInputs(const AttentionSpec& spec, const Limits& limits) {
   RETURN_IF_ERROR(CheckHeads("spec.bit_mask_heads", spec.bit_mask_heads, spec.q_heads));
-  const PairInputs pairs(spec);
+  const BiasAndMaskInputs pairs(spec);
   if (spec.modifiers.bias) {
     RETURN_IF_ERROR(
         CheckHeads("spec.modifiers.bias.heads", spec.modifiers.bias->heads, spec.q_heads));

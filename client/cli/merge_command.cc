@@ -48,10 +48,10 @@ absl::Status NameFlag(const absl::Status& error) {
 
 void WarnOfCopies(const MergeFiles& merge) {
   for (const auto& [copy, first] : CopiedPartials(merge.files())) {
-    std::cerr << PrintableLine(absl::StrCat("annulus: warning: ", copy,
-                                            " has the same output and "
-                                            "lse as ",
-                                            first, ": its keys count twice"))
+    std::cerr << EscapeForTerminal(absl::StrCat("annulus: warning: ", copy,
+                                                " has the same output and "
+                                                "lse as ",
+                                                first, ": its keys count twice"))
               << "\n";
   }
 }

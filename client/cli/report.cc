@@ -69,11 +69,11 @@ ExitCode ReportError(const absl::Status& given, bool json) {
   const ErrorDetail detail = DetailOf(given);
   const absl::Status status = MakeError(given.code(), PlainMessage(given), detail);
   const std::string code = absl::StatusCodeToString(status.code());
-  std::string text = absl::StrCat("annulus: ", PrintableLine(ErrorText(status)), "\n");
+  std::string text = absl::StrCat("annulus: ", EscapeForTerminal(ErrorText(status)), "\n");
   for (const FieldViolation& field : detail.fields) {
     if (IsSaidBy(status.message(), field)) continue;
-    absl::StrAppend(&text, PrintableLine(absl::StrCat("  ", field.field, ": ", field.description)),
-                    "\n");
+    absl::StrAppend(
+        &text, EscapeForTerminal(absl::StrCat("  ", field.field, ": ", field.description)), "\n");
   }
   // In one write: other processes may share standard error.
   std::cerr << text;
@@ -120,7 +120,7 @@ std::string DegreesText(const Execution& execution) {
   if (execution.strategy == Strategy::kDoubleRing && execution.inner_ring_degree > 0) {
     absl::StrAppend(&text, " of ", execution.inner_ring_degree);
   }
-  if (execution.head_deal == HeadDeal::kUnits) absl::StrAppend(&text, " by units");
+  if (execution.head_deal == HeadAssignment::kUnits) absl::StrAppend(&text, " by units");
   if (execution.bf16_partials) absl::StrAppend(&text, " with bf16 partials");
   return text;
 }

@@ -61,7 +61,7 @@ class GatewaySession::Impl : public std::enable_shared_from_this<GatewaySession:
   void OnOutputs(int64_t bytes);
   void Moved(int64_t JobProgress::*counter, int64_t bytes);
   // The exchange, or the call, has ended.
-  void OnExchanged(const KeptExchange::End& end);
+  void OnExchanged(const PooledRequest::End& end);
   void OnEnded(absl::Status status);
   void OnDone(absl::Status status, bool all_here);
 
@@ -84,12 +84,12 @@ class GatewaySession::Impl : public std::enable_shared_from_this<GatewaySession:
 
   Strand strand_;
   // The strand's.
-  std::shared_ptr<KeptExchange> exchange_;
+  std::shared_ptr<PooledRequest> exchange_;
   JobProgress progress_;
   v1::JobStats seen_;  // What is known without the gateway's word.
   std::optional<v1::JobStats> stats_;
   std::optional<absl::Status> cancelled_;
-  std::optional<Grace> deadline_;  // Of a job on a kept call, which has none.
+  std::optional<SharedTimer> deadline_;  // Of a job on a kept call, which has none.
 };
 
 void GatewaySession::Impl::Begin() {
@@ -118,7 +118,7 @@ bool GatewaySession::Impl::StartExchange() {
         DurationToProto(std::max(options_.deadline - SteadyNow(), absl::Nanoseconds(1)));
   }
   const std::shared_ptr<Impl> self = shared_from_this();
-  KeptExchange::Options exchange;
+  PooledRequest::Options exchange;
   exchange.pool = options_.calls->pool();
   exchange.channel = options_.channel;
   exchange.message = EncodeChunks(inputs.chunks, &request);
@@ -133,8 +133,8 @@ bool GatewaySession::Impl::StartExchange() {
     if (!self->error_.ok() && !self->last_) return self->error_;
     return self->last_;
   };
-  exchange.done = [self](const KeptExchange::End& end) { self->OnExchanged(end); };
-  exchange_ = KeptExchange::Start(std::move(exchange));
+  exchange.done = [self](const PooledRequest::End& end) { self->OnExchanged(end); };
+  exchange_ = PooledRequest::Start(std::move(exchange));
   SetDeadline();
   return true;
 }
@@ -152,7 +152,7 @@ void GatewaySession::Impl::SetDeadline() {
   deadline_->Begin();
 }
 
-void GatewaySession::Impl::OnExchanged(const KeptExchange::End& end) {
+void GatewaySession::Impl::OnExchanged(const PooledRequest::End& end) {
   // A gateway of an earlier version.
   const bool unknown =
       !end.answered && absl::IsUnimplemented(end.status) && DetailOf(end.status).reason.empty();

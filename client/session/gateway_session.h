@@ -20,10 +20,10 @@ namespace annulus {
 // AttendMany calls that are kept, and whether the gateway has them. Thread-safe.
 class AttendManyCalls {
  public:
-  explicit AttendManyCalls(ExchangePool::Options options)
-      : pool_(std::make_shared<ExchangePool>(std::move(options))) {}
+  explicit AttendManyCalls(StreamPool::Options options)
+      : pool_(std::make_shared<StreamPool>(std::move(options))) {}
 
-  const std::shared_ptr<ExchangePool>& pool() const { return pool_; }
+  const std::shared_ptr<StreamPool>& pool() const { return pool_; }
   // Who does not know the method is not asked for a minute: one of an earlier version, behind an
   // address where all are replaced, say. Times by base/steady_time.h.
   bool MayAsk(absl::Time now) const { return absl::ToUnixNanos(now) >= ask_again_; }
@@ -32,7 +32,7 @@ class AttendManyCalls {
   uint64_t NewTag() { return ++tag_; }
 
  private:
-  const std::shared_ptr<ExchangePool> pool_;
+  const std::shared_ptr<StreamPool> pool_;
   std::atomic<int64_t> ask_again_{std::numeric_limits<int64_t>::min()};
   std::atomic<uint64_t> tag_{0};
 };

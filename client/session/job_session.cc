@@ -15,7 +15,7 @@
 
 namespace annulus {
 
-// Does what its brain decides. All that has state runs on the strand, the calls of the observer
+// Does what its machine decides. All that has state runs on the strand, the calls of the observer
 // included.
 class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
  public:
@@ -23,7 +23,7 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
       : options_(std::move(options)),
         observer_(observer),
         table_(TensorTable(options_.spec)),
-        brain_(BrainOptions(options_), SteadyNow()) {}
+        machine_(CoordinatorLoopOptions(options_), SteadyNow()) {}
 
   void Start();
   void Push(TensorChunk chunk, Credit credit);
@@ -31,30 +31,30 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   void Cancel(absl::Status status);
 
  private:
-  using Stream = SessionBrain::Stream;
+  using Stream = SessionStateMachine::Stream;
 
-  static SessionBrain::Options BrainOptions(const JobOptions& job);
+  static SessionStateMachine::Options CoordinatorLoopOptions(const JobOptions& job);
   void Post(std::function<void(Impl*)> function) {
     strand_.Post(
         [self = shared_from_this(), function = std::move(function)] { function(self.get()); });
   }
   void StartRunJob();
-  void Do(SessionBrain::Actions actions);
-  void StartStreams(SessionBrain::Placement placement);
+  void Do(SessionStateMachine::Actions actions);
+  void StartStreams(SessionStateMachine::ArenaPlan placement);
   void StartCalls(const v1::Plan& plan);
   ShardHandlers HandlersOf(int32_t attempt, int32_t rank);
   void TakeOutputs(int32_t rank, const std::vector<TensorChunk>& chunks, const Credit& credit);
   void OnPush(TensorChunk chunk, bool verified, Credit credit);
   std::vector<TensorId> MissingTensors() const;  // With rows that nobody has pushed.
   void CancelStreams();
-  void End(const SessionBrain::End& end);
+  void End(const SessionStateMachine::End& end);
   void SetAlarm();
 
   JobOptions options_;  // Its inputs go at the end.
   JobObserver* const observer_;
   const std::vector<TensorInfo> table_;
   Strand strand_;  // All below is its.
-  SessionBrain brain_;
+  SessionStateMachine machine_;
   std::shared_ptr<RunJobCall> run_job_;
   std::vector<ShardRows> rows_;    // Read by downloads too: changes only while there are none.
   std::vector<ShardCalls> calls_;  // By rank.
@@ -63,12 +63,12 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   // Written by the strand. A chunk of one rank's job goes on as it came, with its CRC, and is
   // checked where it arrives.
   std::atomic<bool> passes_whole_{false};
-  std::optional<Grace> alarm_;  // At alarm_at_.
+  std::optional<SharedTimer> alarm_;  // At alarm_at_.
   absl::Time alarm_at_ = absl::InfiniteFuture();
 };
 
-SessionBrain::Options JobSession::Impl::BrainOptions(const JobOptions& job) {
-  SessionBrain::Options options;
+SessionStateMachine::Options JobSession::Impl::CoordinatorLoopOptions(const JobOptions& job) {
+  SessionStateMachine::Options options;
   options.spec = &job.spec;
   options.inputs_in_memory = job.inputs.has_value();
   options.outputs_in_memory = job.outputs.has_value();
@@ -87,29 +87,29 @@ void JobSession::Impl::StartRunJob() {
   RunJobCall::Handlers handlers;
   handlers.on_event = [self](v1::JobEvent event) {
     self->Post([event = std::move(event)](Impl* impl) {
-      impl->Do(impl->brain_.OnJobEvent(event, SteadyNow()));
+      impl->Do(impl->machine_.OnJobEvent(event, SteadyNow()));
     });
   };
   handlers.on_done = [self](absl::Status status) {
     self->Post([status](Impl* impl) {
       impl->options_.open.reset();
-      impl->Do(impl->brain_.OnRunJobDone(status, SteadyNow()));
+      impl->Do(impl->machine_.OnRunJobDone(status, SteadyNow()));
     });
   };
-  if (brain_.failed()) return handlers.on_done(absl::OkStatus());
+  if (machine_.failed()) return handlers.on_done(absl::OkStatus());
   run_job_ = options_.run_job(options_.request, options_.deadline, std::move(handlers));
 }
 
-void JobSession::Impl::Do(SessionBrain::Actions actions) {
+void JobSession::Impl::Do(SessionStateMachine::Actions actions) {
   if (actions.cancel_run_job && run_job_ != nullptr) run_job_->Cancel();
   if (actions.cancel_streams) CancelStreams();
   if (actions.start.has_value()) StartStreams(*std::move(actions.start));
-  if (actions.tell_progress) observer_->OnProgress(brain_.progress());
+  if (actions.tell_progress) observer_->OnProgress(machine_.progress());
   if (actions.end.has_value()) End(*actions.end);
   SetAlarm();
 }
 
-void JobSession::Impl::StartStreams(SessionBrain::Placement placement) {
+void JobSession::Impl::StartStreams(SessionStateMachine::ArenaPlan placement) {
   const v1::Plan& plan = placement.plan;
   rows_ = std::move(placement.rows);
   calls_.assign(plan.shards_size(), ShardCalls());
@@ -131,27 +131,27 @@ void JobSession::Impl::StartCalls(const v1::Plan& plan) {
   for (const v1::ShardPlan& shard : plan.shards()) {
     const int32_t rank = shard.rank();
     calls_[rank] = ShardCalls(options, shard, rows_[rank], inputs, &pushed_,
-                              HandlersOf(brain_.progress().attempt, rank));
+                              HandlersOf(machine_.progress().attempt, rank));
   }
-  if (brain_.failed()) CancelStreams();
+  if (machine_.failed()) CancelStreams();
 }
 
 ShardHandlers JobSession::Impl::HandlersOf(int32_t attempt, int32_t rank) {
   const std::shared_ptr<Impl> self = shared_from_this();
   ShardHandlers handlers;
   handlers.sent = [self](int64_t bytes) {
-    self->Post([bytes](Impl* impl) { impl->Do(impl->brain_.OnMoved(Stream::kUpload, bytes)); });
+    self->Post([bytes](Impl* impl) { impl->Do(impl->machine_.OnMoved(Stream::kUpload, bytes)); });
   };
   handlers.sink = [self, rank](const auto& chunks, const Credit& credit) {
     self->TakeOutputs(rank, chunks, credit);
   };
   handlers.report = [self, attempt, rank](const v1::ShardReport& report) {
-    self->Post([=](Impl* impl) { impl->brain_.OnReport(attempt, rank, report); });
+    self->Post([=](Impl* impl) { impl->machine_.OnReport(attempt, rank, report); });
   };
   const auto done = [&](Stream stream) {
     return [self, attempt, stream](absl::Status status) {
       self->Post([=](Impl* impl) {
-        impl->Do(impl->brain_.OnStreamDone(attempt, stream, status, SteadyNow()));
+        impl->Do(impl->machine_.OnStreamDone(attempt, stream, status, SteadyNow()));
       });
     };
   };
@@ -172,10 +172,10 @@ void JobSession::Impl::TakeOutputs(int32_t rank, const std::vector<TensorChunk>&
     *parts = GatherChunks(table_, rows_[rank], chunks);
   }
   Post([bytes, parts, credit](Impl* impl) {
-    if (!parts->empty() && !impl->brain_.failed()) {
+    if (!parts->empty() && !impl->machine_.failed()) {
       impl->observer_->OnOutput(std::move(*parts), credit);
     }
-    impl->Do(impl->brain_.OnMoved(Stream::kDownload, bytes));
+    impl->Do(impl->machine_.OnMoved(Stream::kDownload, bytes));
   });
 }
 
@@ -186,12 +186,12 @@ void JobSession::Impl::Push(TensorChunk chunk, Credit credit) {
   auto shared = std::make_shared<TensorChunk>(std::move(chunk));
   Post([status, verify, shared, credit = std::move(credit)](Impl* impl) {
     status.ok() ? impl->OnPush(std::move(*shared), verify, credit)
-                : impl->Do(impl->brain_.OnFailure(status));
+                : impl->Do(impl->machine_.OnFailure(status));
   });
 }
 
 void JobSession::Impl::OnPush(TensorChunk chunk, bool verified, Credit credit) {
-  if (brain_.failed()) return;
+  if (machine_.failed()) return;
   const auto push = [&]() -> absl::Status {
     if (!verified && !passes_whole_) RETURN_IF_ERROR(VerifyCrc(chunk));  // Placed again meanwhile.
     if (calls_.empty() || inputs_closed_) return OutOfTurnError(!calls_.empty());
@@ -200,7 +200,7 @@ void JobSession::Impl::OnPush(TensorChunk chunk, bool verified, Credit credit) {
     return pushed_.Push(std::move(parts), credit);
   };
   const absl::Status pushed = push();
-  if (!pushed.ok()) Do(brain_.OnFailure(pushed));
+  if (!pushed.ok()) Do(machine_.OnFailure(pushed));
 }
 
 std::vector<TensorId> JobSession::Impl::MissingTensors() const {
@@ -219,14 +219,14 @@ void JobSession::Impl::CloseInputs() {
     // Another call's rows may have made its shards complete, which would pass for an answer.
     const int64_t missing = impl->pushed_.bytes_missing();
     if (missing > 0 && MayBeJoined(impl->options_.request)) {
-      impl->Do(impl->brain_.OnFailure(MissingRowsError(missing, impl->MissingTensors())));
+      impl->Do(impl->machine_.OnFailure(MissingRowsError(missing, impl->MissingTensors())));
     }
     impl->pushed_.Close();
   });
 }
 
 void JobSession::Impl::Cancel(absl::Status status) {
-  Post([status](Impl* impl) { impl->Do(impl->brain_.OnFailure(status)); });
+  Post([status](Impl* impl) { impl->Do(impl->machine_.OnFailure(status)); });
 }
 
 void JobSession::Impl::CancelStreams() {
@@ -234,7 +234,7 @@ void JobSession::Impl::CancelStreams() {
   pushed_.Close();
 }
 
-void JobSession::Impl::End(const SessionBrain::End& end) {
+void JobSession::Impl::End(const SessionStateMachine::End& end) {
   calls_.clear();
   pushed_ = PushedInputs();
   options_.inputs.reset();
@@ -243,13 +243,13 @@ void JobSession::Impl::End(const SessionBrain::End& end) {
 }
 
 void JobSession::Impl::SetAlarm() {
-  if (brain_.wake() == alarm_at_) return;
-  alarm_at_ = brain_.wake();
+  if (machine_.wake() == alarm_at_) return;
+  alarm_at_ = machine_.wake();
   alarm_.reset();
   if (alarm_at_ == absl::InfiniteFuture()) return;
   alarm_.emplace(alarm_at_ - SteadyNow(), [weak = weak_from_this()] {
     if (const std::shared_ptr<Impl> self = weak.lock()) {
-      self->Post([](Impl* impl) { impl->Do(impl->brain_.OnTime(SteadyNow())); });
+      self->Post([](Impl* impl) { impl->Do(impl->machine_.OnTime(SteadyNow())); });
     }
   });
   alarm_->Begin();

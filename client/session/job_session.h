@@ -45,7 +45,7 @@ struct JobOptions {
   // A channel to a worker's endpoint.
   std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)> worker_channel;
   // Calls for small shards; nullptr: each shard has calls of its own.
-  std::shared_ptr<ExchangePool> exchanges;
+  std::shared_ptr<StreamPool> exchanges;
   Metadata metadata;  // Of other calls to workers; exchanges have the pool's.
   absl::Time deadline = absl::InfiniteFuture();  // By base/steady_time.h.
   // `spec` must be what `request.spec` says.

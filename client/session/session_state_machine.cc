@@ -10,10 +10,11 @@
 
 namespace annulus {
 
-SessionBrain::SessionBrain(Options options, absl::Time now)
+SessionStateMachine::SessionStateMachine(Options options, absl::Time now)
     : options_(std::move(options)), seen_(now, AnsweredLseBase(*options_.spec)) {}
 
-SessionBrain::Actions SessionBrain::OnJobEvent(const v1::JobEvent& event, absl::Time now) {
+SessionStateMachine::Actions SessionStateMachine::OnJobEvent(const v1::JobEvent& event,
+                                                             absl::Time now) {
   if (failed_.has_value()) return Take();
   if (ended_) {
     // The outputs are here; to compute them again helps nobody.
@@ -39,7 +40,7 @@ SessionBrain::Actions SessionBrain::OnJobEvent(const v1::JobEvent& event, absl::
   return Take();
 }
 
-void SessionBrain::OnState(const v1::Job& job, absl::Time now) {
+void SessionStateMachine::OnState(const v1::Job& job, absl::Time now) {
   progress_.state = job.state();
   if (job.has_stats()) stats_ = job.stats();
   if (job.state() == v1::Job::STATE_QUEUED && progress_.attempt > 0) {
@@ -54,18 +55,18 @@ void SessionBrain::OnState(const v1::Job& job, absl::Time now) {
   }
 }
 
-void SessionBrain::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
+void SessionStateMachine::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
   const bool resends = options_.inputs_in_memory && options_.outputs_in_memory;
   if (progress_.attempt != 0 && !resends) return Fail(SendAgainError());
   absl::StatusOr<std::vector<ShardRows>> rows = RowsOfPlan(plan, *options_.spec);
   if (!rows.ok()) return Fail(rows.status());
-  waiting_ = Placement{job_id, plan, *std::move(rows)};
+  waiting_ = ArenaPlan{job_id, plan, *std::move(rows)};
   progress_.attempt = std::max(plan.attempt(), 1);
   progress_.state = v1::Job::STATE_UPLOADING;
   actions_.cancel_streams = live_streams_ > 0;
 }
 
-void SessionBrain::StartIfQuiet(absl::Time now) {
+void SessionStateMachine::StartIfQuiet(absl::Time now) {
   if (!waiting_.has_value() || live_streams_ > 0 || failed_.has_value()) return;
   const v1::Plan& plan = waiting_->plan;
   lost_ = false;
@@ -87,7 +88,8 @@ void SessionBrain::StartIfQuiet(absl::Time now) {
   waiting_.reset();
 }
 
-SessionBrain::Actions SessionBrain::OnRunJobDone(absl::Status status, absl::Time now) {
+SessionStateMachine::Actions SessionStateMachine::OnRunJobDone(absl::Status status,
+                                                               absl::Time now) {
   run_job_open_ = false;
   if (ended_) return Take();
   if (status.ok() && !succeeded_) {
@@ -102,8 +104,9 @@ SessionBrain::Actions SessionBrain::OnRunJobDone(absl::Status status, absl::Time
   return Take();
 }
 
-SessionBrain::Actions SessionBrain::OnStreamDone(int32_t attempt, Stream stream,
-                                                 const absl::Status& status, absl::Time now) {
+SessionStateMachine::Actions SessionStateMachine::OnStreamDone(int32_t attempt, Stream stream,
+                                                               const absl::Status& status,
+                                                               absl::Time now) {
   --live_streams_;
   const bool old = attempt != progress_.attempt || !HasAttempt();
   const bool download = stream == Stream::kDownload;
@@ -129,29 +132,29 @@ SessionBrain::Actions SessionBrain::OnStreamDone(int32_t attempt, Stream stream,
   return Take();
 }
 
-SessionBrain::Actions SessionBrain::OnMoved(Stream stream, int64_t bytes) {
+SessionStateMachine::Actions SessionStateMachine::OnMoved(Stream stream, int64_t bytes) {
   (stream == Stream::kUpload ? progress_.bytes_sent : progress_.bytes_received) += bytes;
   actions_.tell_progress = !failed_.has_value() && !ended_;
   return Take();
 }
 
-void SessionBrain::OnReport(int32_t attempt, int32_t rank, const v1::ShardReport& report) {
+void SessionStateMachine::OnReport(int32_t attempt, int32_t rank, const v1::ShardReport& report) {
   if (attempt == progress_.attempt) seen_.Reported(rank, report);
 }
 
-SessionBrain::Actions SessionBrain::OnFailure(const absl::Status& status) {
+SessionStateMachine::Actions SessionStateMachine::OnFailure(const absl::Status& status) {
   Fail(status);
   return Take();
 }
 
-absl::Time SessionBrain::wake() const {
+absl::Time SessionStateMachine::wake() const {
   if (failed_.has_value() || ended_) return absl::InfiniteFuture();
   if (unconfirmed_.has_value()) return unconfirmed_->until;
   if (!worker_error_.has_value() || !HasAttempt()) return outputs_until_;
   return std::min(outputs_until_, worker_error_->until);
 }
 
-SessionBrain::Actions SessionBrain::OnTime(absl::Time now) {
+SessionStateMachine::Actions SessionStateMachine::OnTime(absl::Time now) {
   if (now < wake()) return Take();
   if (unconfirmed_.has_value()) {
     Fail(unconfirmed_->error);
@@ -164,21 +167,21 @@ SessionBrain::Actions SessionBrain::OnTime(absl::Time now) {
   return Take();
 }
 
-void SessionBrain::Fail(absl::Status status) {
+void SessionStateMachine::Fail(absl::Status status) {
   if (failed_.has_value() || ended_) return;
   failed_ = std::move(status);
   actions_.cancel_run_job = true;
   actions_.cancel_streams = true;
 }
 
-absl::Status SessionBrain::NameLoss(const absl::Status& error) const {
+absl::Status SessionStateMachine::NameLoss(const absl::Status& error) const {
   // UNAVAILABLE is sent again as it is, and a deadline is the caller's own.
   const bool over =
       CoordinatorDecides(error) && !absl::IsUnavailable(error) && !absl::IsDeadlineExceeded(error);
   return succeeded_ && options_.may_be_joined && over ? EndedForAnotherError() : error;
 }
 
-void SessionBrain::EndWith(const absl::Status& error, absl::Time now) {
+void SessionStateMachine::EndWith(const absl::Status& error, absl::Time now) {
   if (failed_.has_value() || unconfirmed_.has_value()) return;
   const bool may_come = HasAttempt() && !lost_outputs_.has_value() && options_.outputs_in_memory;
   if (!may_come || !StandsUnconfirmed(*options_.spec, error)) return Fail(error);
@@ -190,7 +193,7 @@ void SessionBrain::EndWith(const absl::Status& error, absl::Time now) {
   }
 }
 
-void SessionBrain::EndIfQuiet() {
+void SessionStateMachine::EndIfQuiet() {
   if (ended_ || live_streams_ > 0) return;
   if (!stats_.has_value()) stats_ = seen_.Get();
   // With all rows here and checked, nothing that the coordinator may still say changes them.
@@ -208,7 +211,7 @@ void SessionBrain::EndIfQuiet() {
   actions_.end = std::move(end);
 }
 
-SessionBrain::Actions SessionBrain::Take() {
+SessionStateMachine::Actions SessionStateMachine::Take() {
   EndIfQuiet();
   return std::exchange(actions_, Actions());
 }

@@ -19,10 +19,10 @@ namespace annulus {
 // What a job's session does about each thing that it hears. Decides only: it has no calls, no
 // clock and no threads of its own, and the same events at the same times have the same answers.
 // Times are of one steady clock and do not go back. One owner at a time.
-class SessionBrain {
+class SessionStateMachine {
  public:
   struct Options {
-    const AttentionSpec* spec = nullptr;  // Outlives the brain.
+    const AttentionSpec* spec = nullptr;  // Outlives the machine.
     // Both: a job that is placed again is sent again. Else that ends the session, for what was
     // pushed, or told, is gone.
     bool inputs_in_memory = false, outputs_in_memory = false;
@@ -38,7 +38,7 @@ class SessionBrain {
 
   // An attempt whose streams are to be opened: for each shard an upload where it has input bytes,
   // a download where it has output bytes.
-  struct Placement {
+  struct ArenaPlan {
     std::string job_id;
     v1::Plan plan;
     std::vector<ShardRows> rows;  // By rank.
@@ -56,12 +56,12 @@ class SessionBrain {
   struct Actions {
     bool cancel_run_job = false;
     bool cancel_streams = false;  // Of the attempt: each ends soon.
-    std::optional<Placement> start;
+    std::optional<ArenaPlan> start;
     bool tell_progress = false;
     std::optional<End> end;  // Once. Nothing but cancel_run_job comes after it.
   };
 
-  SessionBrain(Options options, absl::Time now);
+  SessionStateMachine(Options options, absl::Time now);
 
   // Of the RunJob call, and its end, once.
   Actions OnJobEvent(const v1::JobEvent& event, absl::Time now);
@@ -105,7 +105,7 @@ class SessionBrain {
   const Options options_;
   Actions actions_;  // Of the event at hand.
   JobProgress progress_;
-  std::optional<Placement> waiting_;  // Until the streams of the last attempt have ended.
+  std::optional<ArenaPlan> waiting_;  // Until the streams of the last attempt have ended.
   SessionStats seen_;
   std::optional<v1::JobStats> stats_;    // As the coordinator says, from DRAINING on, or as seen.
   std::optional<Awaited> worker_error_;  // Of this attempt, until the coordinator speaks.

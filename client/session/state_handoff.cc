@@ -21,14 +21,14 @@ bool StandsUnconfirmed(const AttentionSpec& spec, const absl::Status& error) {
   return spec.gradients.release_state && CoordinatorDecides(error);
 }
 
-LostEnd AfterLostEnd(const v1::Job& job, bool rows_are_here) {
-  if (job.state() < v1::Job::STATE_SUCCEEDED) return LostEnd::kCancel;
-  if (job.kept_state().status() != v1::KeptState::STATUS_HELD) return LostEnd::kNothing;
-  return rows_are_here ? LostEnd::kUse : LostEnd::kRelease;
+HandoffStep ResolveUnconfirmedJob(const v1::Job& job, bool rows_are_here) {
+  if (job.state() < v1::Job::STATE_SUCCEEDED) return HandoffStep::kCancel;
+  if (job.kept_state().status() != v1::KeptState::STATUS_HELD) return HandoffStep::kNothing;
+  return rows_are_here ? HandoffStep::kUse : HandoffStep::kRelease;
 }
 
-LostEndCall::LostEndCall(std::shared_ptr<grpc::Channel> coordinator, Metadata metadata,
-                         std::string job_id, bool rows_are_here)
+StateHandoffCall::StateHandoffCall(std::shared_ptr<grpc::Channel> coordinator, Metadata metadata,
+                                   std::string job_id, bool rows_are_here)
     : stub_(std::move(coordinator)),
       metadata_(std::move(metadata)),
       job_id_(std::move(job_id)),
@@ -38,24 +38,24 @@ LostEndCall::LostEndCall(std::shared_ptr<grpc::Channel> coordinator, Metadata me
   release_.set_job_id(job_id_);
 }
 
-void LostEndCall::Start(absl::Duration limit, Done done) {
+void StateHandoffCall::Start(absl::Duration limit, Done done) {
   KeepCallbackThreads();
   deadline_ = SteadyNow() + limit;
   done_ = std::move(done);
   Do(Step::kAsk);
 }
 
-void LostEndCall::Cancel() {
+void StateHandoffCall::Cancel() {
   MutexLock lock(&mutex_);
   may_be_used_ = false;
 }
 
-bool LostEndCall::MayBeUsed() {
+bool StateHandoffCall::MayBeUsed() {
   MutexLock lock(&mutex_);
   return may_be_used_;
 }
 
-void LostEndCall::Do(Step step) {
+void StateHandoffCall::Do(Step step) {
   const auto context = std::make_shared<grpc::ClientContext>();
   // The connection broke just now, and a new one is on its way.
   context->set_wait_for_ready(true);
@@ -75,21 +75,21 @@ void LostEndCall::Do(Step step) {
   }
 }
 
-void LostEndCall::OnAnswer(Step step, bool ok) {
+void StateHandoffCall::OnAnswer(Step step, bool ok) {
   if (!ok || step == Step::kRelease) return Finish(std::nullopt);
-  switch (AfterLostEnd(job_, MayBeUsed())) {
-    case LostEnd::kUse:
+  switch (ResolveUnconfirmedJob(job_, MayBeUsed())) {
+    case HandoffStep::kUse:
       return Finish(std::move(job_));
-    case LostEnd::kRelease:
+    case HandoffStep::kRelease:
       return Do(Step::kRelease);
-    case LostEnd::kCancel:
+    case HandoffStep::kCancel:
       return step == Step::kAsk ? Do(Step::kCancel) : Finish(std::nullopt);
-    case LostEnd::kNothing:
+    case HandoffStep::kNothing:
       return Finish(std::nullopt);
   }
 }
 
-void LostEndCall::Finish(std::optional<v1::Job> job) {
+void StateHandoffCall::Finish(std::optional<v1::Job> job) {
   const Done done = std::move(done_);
   done(std::move(job));
 }

@@ -29,26 +29,26 @@ bool MayBeJoined(const v1::RunJobRequest& request);
 
 // Whether its rows may be the answer though its job ended, or its call did, with `error`. So where
 // the job was to release a state: it may have, and no later attempt would then have an answer; and
-// where it was to keep one and the call broke: AfterLostEnd says more. Not where the error may
-// speak against the rows themselves, nor where nothing is lost by sending the job again.
+// where it was to keep one and the call broke: ResolveUnconfirmedJob says more. Not where the error
+// may speak against the rows themselves, nor where nothing is lost by sending the job again.
 bool StandsUnconfirmed(const AttentionSpec& spec, const absl::Status& error);
 
 // What to do about a job that was to keep its state and whose end was not heard, by what the
 // coordinator tells of it. kUse: its rows and its state are what was asked for. Else the job is
 // sent again, and this one must not leave a state that nobody knows.
-enum class LostEnd { kUse, kRelease, kCancel, kNothing };
-LostEnd AfterLostEnd(const v1::Job& job, bool rows_are_here);
+enum class HandoffStep { kUse, kRelease, kCancel, kNothing };
+HandoffStep ResolveUnconfirmedJob(const v1::Job& job, bool rows_are_here);
 
-// Settles what AfterLostEnd asks about a job that was to keep its state: GetJob, and where the job
-// is not the answer CancelJob or ReleaseState. Thread-safe; no method waits. Lives on by itself
-// until `done` has returned.
-class LostEndCall : public std::enable_shared_from_this<LostEndCall> {
+// Settles what ResolveUnconfirmedJob asks about a job that was to keep its state: GetJob, and where
+// the job is not the answer CancelJob or ReleaseState. Thread-safe; no method waits. Lives on by
+// itself until `done` has returned.
+class StateHandoffCall : public std::enable_shared_from_this<StateHandoffCall> {
  public:
   // The job, where it is the answer; else absent, also where no more could be learned.
   using Done = std::function<void(std::optional<v1::Job>)>;
 
-  LostEndCall(std::shared_ptr<grpc::Channel> coordinator, Metadata metadata, std::string job_id,
-              bool rows_are_here);
+  StateHandoffCall(std::shared_ptr<grpc::Channel> coordinator, Metadata metadata,
+                   std::string job_id, bool rows_are_here);
 
   // Called once. `done` comes once, on a thread of gRPC, `limit` from now at the latest.
   void Start(absl::Duration limit, Done done) EXCLUDES(mutex_);

@@ -15,7 +15,7 @@
 
 namespace annulus {
 
-// Placement of rows between the caller's order and the shards' own: pure functions over a plan's
+// ArenaPlan of rows between the caller's order and the shards' own: pure functions over a plan's
 // row maps. Scatter is caller to shards, gather is back; gather of scatter is the identity in every
 // layout. Because a shard's rows increase with the job's rows, the rows of one shard inside an
 // interval of the job's rows are an interval of the shard's rows: a chunk gives at most one chunk

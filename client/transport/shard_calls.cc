@@ -23,9 +23,9 @@ bool SaysNoMore(const absl::Status& status) {
 
 }  // namespace
 
-std::shared_ptr<KeptExchange> StartShardExchange(ShardExchangeOptions options) {
+std::shared_ptr<PooledRequest> StartShardExchange(ShardExchangeOptions options) {
   const auto receiver = std::make_shared<OutputReceiver>(std::move(options.outputs));
-  KeptExchange::Options exchange;
+  PooledRequest::Options exchange;
   exchange.pool = std::move(options.pool);
   exchange.endpoint = std::move(options.endpoint);
   exchange.channel = std::move(options.channel);
@@ -35,12 +35,12 @@ std::shared_ptr<KeptExchange> StartShardExchange(ShardExchangeOptions options) {
   exchange.receive = [receiver](const grpc::ByteBuffer& message, const Credit& next) {
     return receiver->Receive(message, next);
   };
-  exchange.done = [receiver, done = std::move(options.done)](const KeptExchange::End& end) {
+  exchange.done = [receiver, done = std::move(options.done)](const PooledRequest::End& end) {
     // The worker may have taken the shard before the first call broke.
     const bool taken = !end.answered && !end.stale.ok() && SaysNoMore(end.status);
     done(receiver->Judge(taken ? end.stale : end.status));
   };
-  return KeptExchange::Start(std::move(exchange));
+  return PooledRequest::Start(std::move(exchange));
 }
 
 namespace {

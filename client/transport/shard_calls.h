@@ -22,7 +22,7 @@ namespace annulus {
 
 // A small shard, there and back, on a kept call: its ticket and all of its inputs in one message.
 struct ShardExchangeOptions {
-  std::shared_ptr<ExchangePool> pool;
+  std::shared_ptr<StreamPool> pool;
   std::string endpoint;
   std::shared_ptr<grpc::Channel> channel;
   std::string ticket;
@@ -31,7 +31,7 @@ struct ShardExchangeOptions {
   ShardOutputs outputs;
   std::function<void(absl::Status)> done;  // Last, once.
 };
-std::shared_ptr<KeptExchange> StartShardExchange(ShardExchangeOptions options);
+std::shared_ptr<PooledRequest> StartShardExchange(ShardExchangeOptions options);
 
 // Whether a shard of so many bytes may go so. Its outputs are one message: no more of them comes
 // ahead of its reader, whatever the connection's windows are.
@@ -45,7 +45,7 @@ struct ShardCallOptions {
   // A channel to a worker's endpoint.
   std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)> worker_channel;
   // Calls for small shards; nullptr: each shard has calls of its own.
-  std::shared_ptr<ExchangePool> exchanges;
+  std::shared_ptr<StreamPool> exchanges;
   Metadata metadata;
   absl::Time deadline;  // By base/steady_time.h.
   std::vector<TensorInfo> table;
@@ -78,7 +78,7 @@ class ShardCalls {
 
   std::shared_ptr<ShardUpload> upload_;
   std::shared_ptr<ShardDownload> download_;
-  std::shared_ptr<KeptExchange> exchange_;
+  std::shared_ptr<PooledRequest> exchange_;
 };
 
 }  // namespace annulus

@@ -63,7 +63,7 @@ absl::Status ChunkReceiver::Receive(TensorChunk* chunk) {
                           chunk->head_begin + chunk->head_count};
   // The gateway sends the rows of striped shards as they come: a piece for each is in order.
   constexpr size_t kAnyNumber = std::numeric_limits<size_t>::max();
-  ArrivedCells& arrived =
+  ReceivedRanges& arrived =
       arrived_.try_emplace(chunk->tensor, rows_.of(*tensor).rows(), tensor->heads, kAnyNumber)
           .first->second;
   if (arrived.Intersects(cells)) {

@@ -71,7 +71,7 @@ class ChunkReceiver {
  private:
   const std::vector<TensorInfo> table_;
   const ShardRows rows_;
-  std::map<TensorId, ArrivedCells> arrived_;
+  std::map<TensorId, ReceivedRanges> arrived_;
 };
 
 // What a download needs to know of its shard, and what it does with the outputs.

@@ -5,11 +5,11 @@
 
 namespace annulus {
 
-std::shared_ptr<ExchangeStream> ExchangeStream::Start(std::shared_ptr<grpc::Channel> channel,
-                                                      const std::string& method,
-                                                      const Metadata& metadata,
-                                                      std::shared_ptr<User> user, Ended ended) {
-  std::shared_ptr<ExchangeStream> self(new ExchangeStream(std::move(user)));
+std::shared_ptr<PooledStream> PooledStream::Start(std::shared_ptr<grpc::Channel> channel,
+                                                  const std::string& method,
+                                                  const Metadata& metadata,
+                                                  std::shared_ptr<User> user, Ended ended) {
+  std::shared_ptr<PooledStream> self(new PooledStream(std::move(user)));
   RawStream::Handlers handlers;
   handlers.on_read = [self](const grpc::ByteBuffer& message) {
     // Nobody has asked for anything.
@@ -31,25 +31,25 @@ std::shared_ptr<ExchangeStream> ExchangeStream::Start(std::shared_ptr<grpc::Chan
   return self;
 }
 
-bool ExchangeStream::Attach(std::shared_ptr<User> user) {
+bool PooledStream::Attach(std::shared_ptr<User> user) {
   MutexLock lock(&mutex_);
   if (ended_) return false;
   user_ = std::move(user);
   return true;
 }
 
-void ExchangeStream::Detach() {
+void PooledStream::Detach() {
   std::shared_ptr<User> gone;  // Goes without the lock.
   MutexLock lock(&mutex_);
   gone = std::move(user_);
 }
 
-std::shared_ptr<ExchangeStream::User> ExchangeStream::user() {
+std::shared_ptr<PooledStream::User> PooledStream::user() {
   MutexLock lock(&mutex_);
   return user_;
 }
 
-void ExchangeStream::OnDone(const absl::Status& status, const Ended& ended) {
+void PooledStream::OnDone(const absl::Status& status, const Ended& ended) {
   std::shared_ptr<User> user;
   {
     MutexLock lock(&mutex_);
@@ -60,12 +60,12 @@ void ExchangeStream::OnDone(const absl::Status& status, const Ended& ended) {
   ended(this);
 }
 
-ExchangePool::~ExchangePool() { CancelIdle(); }
+StreamPool::~StreamPool() { CancelIdle(); }
 
-std::shared_ptr<ExchangeStream> ExchangePool::Take(
-    const std::string& endpoint, const std::shared_ptr<ExchangeStream::User>& user) {
+std::shared_ptr<PooledStream> StreamPool::Take(const std::string& endpoint,
+                                               const std::shared_ptr<PooledStream::User>& user) {
   for (;;) {
-    std::shared_ptr<ExchangeStream> stream;
+    std::shared_ptr<PooledStream> stream;
     {
       MutexLock lock(&mutex_);
       const auto found = idle_.find(endpoint);
@@ -79,17 +79,17 @@ std::shared_ptr<ExchangeStream> ExchangePool::Take(
   }
 }
 
-std::shared_ptr<ExchangeStream> ExchangePool::Open(const std::string& endpoint,
-                                                   std::shared_ptr<grpc::Channel> channel,
-                                                   std::shared_ptr<ExchangeStream::User> user) {
-  return ExchangeStream::Start(
+std::shared_ptr<PooledStream> StreamPool::Open(const std::string& endpoint,
+                                               std::shared_ptr<grpc::Channel> channel,
+                                               std::shared_ptr<PooledStream::User> user) {
+  return PooledStream::Start(
       std::move(channel), options_.method, options_.metadata, std::move(user),
-      [pool = weak_from_this(), endpoint, token = options_.open()](const ExchangeStream* ended) {
+      [pool = weak_from_this(), endpoint, token = options_.open()](const PooledStream* ended) {
         if (const auto alive = pool.lock()) alive->Forget(endpoint, ended);
       });
 }
 
-void ExchangePool::Give(const std::string& endpoint, std::shared_ptr<ExchangeStream> stream) {
+void StreamPool::Give(const std::string& endpoint, std::shared_ptr<PooledStream> stream) {
   {
     MutexLock lock(&mutex_);
     // One that has ended may have been forgotten already. One that ends from now on will be.
@@ -103,8 +103,8 @@ void ExchangePool::Give(const std::string& endpoint, std::shared_ptr<ExchangeStr
   stream->HalfClose();
 }
 
-void ExchangePool::Forget(const std::string& endpoint, const ExchangeStream* stream) {
-  std::shared_ptr<ExchangeStream> gone;  // Goes without the lock.
+void StreamPool::Forget(const std::string& endpoint, const PooledStream* stream) {
+  std::shared_ptr<PooledStream> gone;  // Goes without the lock.
   MutexLock lock(&mutex_);
   const auto found = idle_.find(endpoint);
   if (found == idle_.end()) return;
@@ -118,7 +118,7 @@ void ExchangePool::Forget(const std::string& endpoint, const ExchangeStream* str
   --count_;
 }
 
-void ExchangePool::CancelIdle() {
+void StreamPool::CancelIdle() {
   decltype(idle_) idle;
   {
     MutexLock lock(&mutex_);
@@ -141,7 +141,7 @@ bool IsStale(const absl::Status& status) {
 
 }  // namespace
 
-KeptExchange::KeptExchange(Options options)
+PooledRequest::PooledRequest(Options options)
     : pool_(std::move(options.pool)),
       endpoint_(std::move(options.endpoint)),
       channel_(std::move(options.channel)),
@@ -151,14 +151,14 @@ KeptExchange::KeptExchange(Options options)
       message_(std::move(options.message)),
       credits_(std::move(options.credits)) {}
 
-std::shared_ptr<KeptExchange> KeptExchange::Start(Options options) {
-  std::shared_ptr<KeptExchange> exchange(new KeptExchange(std::move(options)));
+std::shared_ptr<PooledRequest> PooledRequest::Start(Options options) {
+  std::shared_ptr<PooledRequest> exchange(new PooledRequest(std::move(options)));
   MutexLock lock(&exchange->mutex_);
   exchange->SendLocked(/*may_be_kept=*/true);
   return exchange;
 }
 
-void KeptExchange::SendLocked(bool may_be_kept) {
+void PooledRequest::SendLocked(bool may_be_kept) {
   stream_ = may_be_kept ? pool_->Take(endpoint_, shared_from_this()) : nullptr;
   kept_ = stream_ != nullptr;
   if (!kept_) stream_ = pool_->Open(endpoint_, channel_, shared_from_this());
@@ -167,19 +167,19 @@ void KeptExchange::SendLocked(bool may_be_kept) {
   stream_->Write(message_);
 }
 
-void KeptExchange::Cancel() {
+void PooledRequest::Cancel() {
   MutexLock lock(&mutex_);
   cancelled_ = true;
   if (!finished_) stream_->Cancel();
 }
 
-void KeptExchange::ReadNext() {
+void PooledRequest::ReadNext() {
   MutexLock lock(&mutex_);
   // The message after the last is the next user's.
   if (!last_ && !std::exchange(reading_, true)) stream_->Read();
 }
 
-void KeptExchange::OnMessage(const grpc::ByteBuffer& message) {
+void PooledRequest::OnMessage(const grpc::ByteBuffer& message) {
   std::vector<Credit> credits;  // Go without the lock.
   {
     MutexLock lock(&mutex_);
@@ -199,7 +199,7 @@ void KeptExchange::OnMessage(const grpc::ByteBuffer& message) {
   FinishIfThrough();
 }
 
-void KeptExchange::OnWritten() {
+void PooledRequest::OnWritten() {
   bool first = false;
   {
     MutexLock lock(&mutex_);
@@ -213,8 +213,8 @@ void KeptExchange::OnWritten() {
   FinishIfThrough();
 }
 
-void KeptExchange::FinishIfThrough() {
-  std::shared_ptr<ExchangeStream> stream;
+void PooledRequest::FinishIfThrough() {
+  std::shared_ptr<PooledStream> stream;
   {
     MutexLock lock(&mutex_);
     // A call that was cancelled is nobody's any more: its end follows.
@@ -228,7 +228,7 @@ void KeptExchange::FinishIfThrough() {
   Finish({absl::OkStatus(), absl::OkStatus(), true});
 }
 
-void KeptExchange::OnEnded(const absl::Status& status) {
+void PooledRequest::OnEnded(const absl::Status& status) {
   End end;
   {
     MutexLock lock(&mutex_);
@@ -250,7 +250,7 @@ void KeptExchange::OnEnded(const absl::Status& status) {
   Finish(end);
 }
 
-void KeptExchange::Finish(const End& end) {
+void PooledRequest::Finish(const End& end) {
   // Nothing is on its way to them any more.
   sent_ = nullptr;
   receive_ = nullptr;

@@ -20,7 +20,7 @@ namespace annulus {
 
 // A call that is lent to one user after another: ExchangeShards to shards, AttendMany to jobs.
 // Thread-safe.
-class ExchangeStream {
+class PooledStream {
  public:
   // Who has the call. Called as RawStream::Handlers are.
   class User {
@@ -33,11 +33,11 @@ class ExchangeStream {
   };
 
   // Called when the call has ended, after the user's OnEnded.
-  using Ended = std::function<void(const ExchangeStream*)>;
+  using Ended = std::function<void(const PooledStream*)>;
   // Without a deadline: the call outlives its users.
-  static std::shared_ptr<ExchangeStream> Start(std::shared_ptr<grpc::Channel> channel,
-                                               const std::string& method, const Metadata& metadata,
-                                               std::shared_ptr<User> user, Ended ended);
+  static std::shared_ptr<PooledStream> Start(std::shared_ptr<grpc::Channel> channel,
+                                             const std::string& method, const Metadata& metadata,
+                                             std::shared_ptr<User> user, Ended ended);
 
   bool ended() EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
@@ -54,7 +54,7 @@ class ExchangeStream {
   void Cancel() { stream_->Cancel(); }
 
  private:
-  explicit ExchangeStream(std::shared_ptr<User> user) : user_(std::move(user)) {}
+  explicit PooledStream(std::shared_ptr<User> user) : user_(std::move(user)) {}
   std::shared_ptr<User> user() EXCLUDES(mutex_);
   void OnDone(const absl::Status& status, const Ended& ended) EXCLUDES(mutex_);
 
@@ -65,7 +65,7 @@ class ExchangeStream {
 };
 
 // Calls that nobody has at the moment, by the endpoint that they go to. Thread-safe.
-class ExchangePool : public std::enable_shared_from_this<ExchangePool> {
+class StreamPool : public std::enable_shared_from_this<StreamPool> {
  public:
   using Token = std::function<std::shared_ptr<const void>()>;
   using ChannelTo = std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)>;
@@ -79,40 +79,40 @@ class ExchangePool : public std::enable_shared_from_this<ExchangePool> {
     // Past it a call ends when its user leaves it.
     size_t max_idle = 64;
   };
-  explicit ExchangePool(Options options) : options_(std::move(options)) {}
-  ~ExchangePool();
+  explicit StreamPool(Options options) : options_(std::move(options)) {}
+  ~StreamPool();
 
   // Attaches `user` to an idle call to `endpoint`; nullptr where there is none.
-  std::shared_ptr<ExchangeStream> Take(const std::string& endpoint,
-                                       const std::shared_ptr<ExchangeStream::User>& user)
+  std::shared_ptr<PooledStream> Take(const std::string& endpoint,
+                                     const std::shared_ptr<PooledStream::User>& user)
       EXCLUDES(mutex_);
   // Where a new one goes: `shared` is the channel of the user's other calls.
   std::shared_ptr<grpc::Channel> ChannelOf(const std::string& endpoint, const ChannelTo& shared) {
     return options_.channels != nullptr ? options_.channels(endpoint) : shared(endpoint);
   }
   // A new one, of `user`.
-  std::shared_ptr<ExchangeStream> Open(const std::string& endpoint,
-                                       std::shared_ptr<grpc::Channel> channel,
-                                       std::shared_ptr<ExchangeStream::User> user);
+  std::shared_ptr<PooledStream> Open(const std::string& endpoint,
+                                     std::shared_ptr<grpc::Channel> channel,
+                                     std::shared_ptr<PooledStream::User> user);
   // Its user has detached and asked for the next message.
-  void Give(const std::string& endpoint, std::shared_ptr<ExchangeStream> stream) EXCLUDES(mutex_);
+  void Give(const std::string& endpoint, std::shared_ptr<PooledStream> stream) EXCLUDES(mutex_);
   // Ends the calls that are idle.
   void CancelIdle() EXCLUDES(mutex_);
 
  private:
-  void Forget(const std::string& endpoint, const ExchangeStream* stream) EXCLUDES(mutex_);
+  void Forget(const std::string& endpoint, const PooledStream* stream) EXCLUDES(mutex_);
 
   const Options options_;
   Mutex mutex_;
   // The newest at the back: it is taken first.
-  std::map<std::string, std::vector<std::shared_ptr<ExchangeStream>>> idle_ GUARDED_BY(mutex_);
+  std::map<std::string, std::vector<std::shared_ptr<PooledStream>>> idle_ GUARDED_BY(mutex_);
   size_t count_ GUARDED_BY(mutex_) = 0;
 };
 
 // One message, and what answers it, on a call that others had before and will have again. A kept
 // call that turns out to have ended before it answered is replaced by a new one, once. Thread-safe.
-class KeptExchange : public ExchangeStream::User,
-                     public std::enable_shared_from_this<KeptExchange> {
+class PooledRequest : public PooledStream::User,
+                      public std::enable_shared_from_this<PooledRequest> {
  public:
   struct End {
     absl::Status status;  // OK: the last answer has come.
@@ -122,7 +122,7 @@ class KeptExchange : public ExchangeStream::User,
   };
   // The functions are called from threads of gRPC and must not wait.
   struct Options {
-    std::shared_ptr<ExchangePool> pool;
+    std::shared_ptr<StreamPool> pool;
     std::string endpoint;
     std::shared_ptr<grpc::Channel> channel;
     grpc::ByteBuffer message;
@@ -134,13 +134,13 @@ class KeptExchange : public ExchangeStream::User,
         receive;
     std::function<void(const End&)> done;  // Last, once.
   };
-  static std::shared_ptr<KeptExchange> Start(Options options);
+  static std::shared_ptr<PooledRequest> Start(Options options);
 
   // The call is nobody's any more, and its end follows, unless the last answer is here.
   void Cancel() EXCLUDES(mutex_);
 
  private:
-  explicit KeptExchange(Options options);
+  explicit PooledRequest(Options options);
   void SendLocked(bool may_be_kept) REQUIRES(mutex_);
   void ReadNext() EXCLUDES(mutex_);
   void OnMessage(const grpc::ByteBuffer& message) override EXCLUDES(mutex_);
@@ -150,7 +150,7 @@ class KeptExchange : public ExchangeStream::User,
   void FinishIfThrough() EXCLUDES(mutex_);
   void Finish(const End& end) EXCLUDES(mutex_);
 
-  const std::shared_ptr<ExchangePool> pool_;
+  const std::shared_ptr<StreamPool> pool_;
   const std::string endpoint_;
   const std::shared_ptr<grpc::Channel> channel_;
   // Until the end: what they hold may hold this.
@@ -159,7 +159,7 @@ class KeptExchange : public ExchangeStream::User,
   std::function<void(const End&)> done_;
 
   Mutex mutex_;
-  std::shared_ptr<ExchangeStream> stream_ GUARDED_BY(mutex_);
+  std::shared_ptr<PooledStream> stream_ GUARDED_BY(mutex_);
   grpc::ByteBuffer message_ GUARDED_BY(mutex_);  // Until the first answer.
   std::vector<Credit> credits_ GUARDED_BY(mutex_);
   bool kept_ GUARDED_BY(mutex_) = false;  // The call is not new.

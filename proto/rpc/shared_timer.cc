@@ -72,7 +72,7 @@ class AlarmClock {
 
 }  // namespace
 
-void Grace::Begin() {
+void SharedTimer::Begin() {
   if (alarm_.has_value()) return;
   passed_ = std::make_shared<std::atomic<bool>>(false);
   const absl::Duration longest = absl::Hours(24 * 365);  // What a clock can wait for.
@@ -83,7 +83,7 @@ void Grace::Begin() {
                                  });
 }
 
-void Grace::CallOff() {
+void SharedTimer::CallOff() {
   if (alarm_.has_value()) AlarmClock::Get().Unset(*alarm_);
   alarm_.reset();
 }

@@ -14,15 +14,15 @@ namespace annulus {
 
 // A wait whose end is told: for an error until a better one comes, for a peer. By the steady clock.
 // Most are called off, so that costs no thread a wake: gRPC's alarms wake two. One owner at a time.
-class Grace {
+class SharedTimer {
  public:
   // `over` comes on a thread that all graces of the process share, so it must not wait; perhaps
   // once more after a CallOff: ask Passed() then.
-  Grace(absl::Duration length, std::function<void()> over)
+  SharedTimer(absl::Duration length, std::function<void()> over)
       : length_(length), over_(std::move(over)) {}
-  ~Grace() { CallOff(); }
-  Grace(const Grace&) = delete;
-  Grace& operator=(const Grace&) = delete;
+  ~SharedTimer() { CallOff(); }
+  SharedTimer(const SharedTimer&) = delete;
+  SharedTimer& operator=(const SharedTimer&) = delete;
 
   // From now on; where it has begun before, nothing.
   void Begin();

@@ -9,7 +9,7 @@
 
 namespace annulus {
 
-struct UnreadEnd::State {
+struct SlowReaderGuard::State {
   explicit State(grpc::CallbackServerContext* context) : context(context) {}
 
   void Cancel() EXCLUDES(mutex) {
@@ -23,26 +23,26 @@ struct UnreadEnd::State {
     };
   }
   void ForgetUnread() REQUIRES(mutex) {
-    if (unread.has_value()) UnreadAnswers::Get().Remove(*unread);
+    if (unread.has_value()) SlowReaderRegistry::Get().Remove(*unread);
     unread.reset();
   }
 
   Mutex mutex;
   grpc::CallbackServerContext* context GUARDED_BY(mutex);
-  std::optional<Grace> grace GUARDED_BY(mutex);
-  std::optional<uint64_t> unread GUARDED_BY(mutex);  // UnreadAnswers
+  std::optional<SharedTimer> grace GUARDED_BY(mutex);
+  std::optional<uint64_t> unread GUARDED_BY(mutex);  // SlowReaderRegistry
 };
 
 absl::Duration ReadingTime(size_t bytes) {
   return absl::Seconds(static_cast<double>(bytes) / (64 << 10));
 }
 
-UnreadEnd::UnreadEnd(grpc::CallbackServerContext* context)
+SlowReaderGuard::SlowReaderGuard(grpc::CallbackServerContext* context)
     : state_(std::make_shared<State>(context)) {}
 
-UnreadEnd::~UnreadEnd() { Over(); }
+SlowReaderGuard::~SlowReaderGuard() { Over(); }
 
-void UnreadEnd::Begin(absl::Duration patience, size_t bytes) {
+void SlowReaderGuard::Begin(absl::Duration patience, size_t bytes) {
   {
     MutexLock lock(&state_->mutex);
     if (state_->context == nullptr || state_->grace.has_value()) return;
@@ -52,7 +52,7 @@ void UnreadEnd::Begin(absl::Duration patience, size_t bytes) {
   Count(bytes);
 }
 
-void UnreadEnd::Waits(size_t bytes) {
+void SlowReaderGuard::Waits(size_t bytes) {
   {
     MutexLock lock(&state_->mutex);
     if (state_->context == nullptr || state_->grace.has_value()) return;
@@ -62,20 +62,20 @@ void UnreadEnd::Waits(size_t bytes) {
 }
 
 // Without the lock others are cancelled, each under its own.
-void UnreadEnd::Count(size_t bytes) {
+void SlowReaderGuard::Count(size_t bytes) {
   std::optional<uint64_t> unread;
   {
     MutexLock lock(&state_->mutex);
     unread = state_->unread;
   }
-  if (unread.has_value()) return UnreadAnswers::Get().Resize(*unread, bytes);
-  unread = UnreadAnswers::Get().Add(bytes, State::CancelOf(state_));
+  if (unread.has_value()) return SlowReaderRegistry::Get().Resize(*unread, bytes);
+  unread = SlowReaderRegistry::Get().Add(bytes, State::CancelOf(state_));
   MutexLock lock(&state_->mutex);
   state_->unread = unread;
   if (state_->context == nullptr) state_->ForgetUnread();
 }
 
-void UnreadEnd::Over() {
+void SlowReaderGuard::Over() {
   MutexLock lock(&state_->mutex);
   state_->context = nullptr;
   if (state_->grace.has_value()) state_->grace->CallOff();

@@ -10,18 +10,18 @@
 namespace annulus {
 
 // How long a call's end waits for a caller who does not read, besides ReadingTime.
-inline constexpr absl::Duration kUnreadPatience = absl::Seconds(10);
+inline constexpr absl::Duration kSlowReaderPatience = absl::Seconds(10);
 
 // What a caller may take to read so many bytes: 64 KiB in a second.
 absl::Duration ReadingTime(size_t bytes);
 
 // What ends a server's call whose peer does not read: gRPC sends a call's end behind its last
 // write, and that one waits for the peer. Thread-safe.
-class UnreadEnd {
+class SlowReaderGuard {
  public:
   // `context` lives until Over().
-  explicit UnreadEnd(grpc::CallbackServerContext* context);
-  ~UnreadEnd();
+  explicit SlowReaderGuard(grpc::CallbackServerContext* context);
+  ~SlowReaderGuard();
 
   // The call is cancelled `patience` from now if it is not over by then, or before, where too many
   // wait (slow_reader_registry.h), of which `bytes` are this one's; a second one changes nothing.

@@ -4,12 +4,12 @@
 
 namespace annulus {
 
-UnreadAnswers& UnreadAnswers::Get() {
-  static auto* const answers = new UnreadAnswers(Limits());
+SlowReaderRegistry& SlowReaderRegistry::Get() {
+  static auto* const answers = new SlowReaderRegistry(Limits());
   return *answers;
 }
 
-uint64_t UnreadAnswers::Add(size_t bytes, std::function<void()> cancel) {
+uint64_t SlowReaderRegistry::Add(size_t bytes, std::function<void()> cancel) {
   std::vector<std::function<void()>> cancelled;
   uint64_t added = 0;
   {
@@ -23,7 +23,7 @@ uint64_t UnreadAnswers::Add(size_t bytes, std::function<void()> cancel) {
   return added;
 }
 
-void UnreadAnswers::Resize(uint64_t call, size_t bytes) {
+void SlowReaderRegistry::Resize(uint64_t call, size_t bytes) {
   std::vector<std::function<void()>> cancelled;
   {
     MutexLock lock(&mutex_);
@@ -36,7 +36,7 @@ void UnreadAnswers::Resize(uint64_t call, size_t bytes) {
   for (const std::function<void()>& one : cancelled) one();
 }
 
-std::vector<std::function<void()>> UnreadAnswers::MakeRoomLocked() {
+std::vector<std::function<void()>> SlowReaderRegistry::MakeRoomLocked() {
   std::vector<std::function<void()>> cancelled;
   while (calls_.size() > 1 && (calls_.size() > limits_.calls || bytes_ > limits_.bytes)) {
     const auto oldest = calls_.begin();
@@ -47,7 +47,7 @@ std::vector<std::function<void()>> UnreadAnswers::MakeRoomLocked() {
   return cancelled;
 }
 
-void UnreadAnswers::Remove(uint64_t call) {
+void SlowReaderRegistry::Remove(uint64_t call) {
   std::function<void()> gone;  // Goes without the lock.
   MutexLock lock(&mutex_);
   const auto it = calls_.find(call);
@@ -57,12 +57,12 @@ void UnreadAnswers::Remove(uint64_t call) {
   calls_.erase(it);
 }
 
-size_t UnreadAnswers::calls() const {
+size_t SlowReaderRegistry::calls() const {
   MutexLock lock(&mutex_);
   return calls_.size();
 }
 
-size_t UnreadAnswers::bytes() const {
+size_t SlowReaderRegistry::bytes() const {
   MutexLock lock(&mutex_);
   return bytes_;
 }

@@ -14,16 +14,16 @@ namespace annulus {
 // Calls whose callers have not read all that is there for them: most of them have ended. A caller
 // who reads is done with in no time, so where there are too many those that have waited longest are
 // cancelled. Thread-safe.
-class UnreadAnswers {
+class SlowReaderRegistry {
  public:
   struct Limits {
     size_t calls = 8192;  // Each takes some 10 KiB besides its answer.
     size_t bytes = size_t{256} << 20;
   };
-  explicit UnreadAnswers(Limits limits) : limits_(limits) {}
+  explicit SlowReaderRegistry(Limits limits) : limits_(limits) {}
 
   // Those of the process.
-  static UnreadAnswers& Get();
+  static SlowReaderRegistry& Get();
 
   // A call whose answer has so many bytes. `cancel` is called at most once, by whoever adds or
   // resizes another, perhaps while Remove runs or after it; it must not wait for this object. The

@@ -40,7 +40,7 @@ class UnaryCall : public grpc::ServerUnaryReactor {
   const absl::Duration patience_;
   grpc::ByteBuffer* const response_;
   size_t request_bytes_ = 0;
-  UnreadEnd unread_end_;
+  SlowReaderGuard unread_end_;
   std::shared_ptr<UnaryCall> self_;
 };
 

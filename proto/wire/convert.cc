@@ -261,7 +261,7 @@ absl::StatusOr<Execution> ExecutionFromProto(const v1::Execution& proto, absl::s
   execution.ulysses_degree = proto.ulysses_degree();
   execution.ring_degree = proto.ring_degree();
   execution.inner_ring_degree = proto.inner_ring_degree();
-  execution.head_deal = static_cast<HeadDeal>(proto.head_deal());
+  execution.head_deal = static_cast<HeadAssignment>(proto.head_deal());
   execution.stripe = proto.stripe();
   execution.bf16_partials = proto.bf16_partials();
   execution.priority = proto.priority();
@@ -277,7 +277,7 @@ v1::Execution ExecutionToProto(const Execution& execution) {
   proto.set_ulysses_degree(execution.ulysses_degree);
   proto.set_ring_degree(execution.ring_degree);
   proto.set_inner_ring_degree(execution.inner_ring_degree);
-  proto.set_head_deal(static_cast<v1::Execution::HeadDeal>(execution.head_deal));
+  proto.set_head_deal(static_cast<v1::Execution::HeadAssignment>(execution.head_deal));
   proto.set_stripe(execution.stripe);
   proto.set_bf16_partials(execution.bf16_partials);
   proto.set_priority(execution.priority);

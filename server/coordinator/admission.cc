@@ -23,37 +23,39 @@
 namespace annulus {
 namespace {
 
-absl::Status CheckOpen(const Core& core) {
-  const absl::Duration retry = core.options.retry_after;
-  if (core.draining) return DrainingError(retry);
-  if (!core.enough_workers()) return NoWorkersError(retry);
-  if (core.restarted && core.now < core.started + core.options.lease) return StartingError(retry);
+absl::Status CheckOpen(const CoordinatorTables& tables) {
+  const absl::Duration retry = tables.options.retry_after;
+  if (tables.draining) return DrainingError(retry);
+  if (!tables.enough_workers()) return NoWorkersError(retry);
+  if (tables.restarted && tables.now < tables.started + tables.options.lease)
+    return StartingError(retry);
   return absl::OkStatus();
 }
 
-absl::Status CheckServable(const Core& core, const Submission& submission) {
-  RETURN_IF_ERROR(CheckOpen(core));
+absl::Status CheckServable(const CoordinatorTables& tables, const Submission& submission) {
+  RETURN_IF_ERROR(CheckOpen(tables));
   const int32_t wanted = submission.execution.world_size;
-  const int32_t ready = core.workers.ready_count();
+  const int32_t ready = tables.workers.ready_count();
   if (wanted > ready) return InsufficientWorkersError(wanted, ready);
-  return CheckServers(core, wanted, submission);
+  return CheckServers(tables, wanted, submission);
 }
 
 // Sizes whose formation has not failed lately, and whatever the caller asks for, of workers that
 // serve the job.
-std::vector<int32_t> SizesOnOffer(const Core& core, const Submission& submission) {
+std::vector<int32_t> SizesOnOffer(const CoordinatorTables& tables, const Submission& submission) {
   const int32_t wanted = submission.execution.world_size;
   std::set<int32_t> sizes;
-  const auto family = core.Family();
-  if (HasServers(core, family, 1, submission)) sizes.insert(1);
-  const int32_t limit = std::min(core.workers.ready_count(), core.options.limits.max_world_size);
+  const auto family = tables.Family();
+  if (HasServers(tables, family, 1, submission)) sizes.insert(1);
+  const int32_t limit =
+      std::min(tables.workers.ready_count(), tables.options.limits.max_world_size);
   for (const std::vector<int64_t>& members : family) {
-    auto pause = core.groups.pauses().find(members);
-    if (pause != core.groups.pauses().end() && pause->second.failures > 0) continue;
-    if (!FirstServe(core, members, members.size(), submission)) continue;
+    auto pause = tables.groups.pauses().find(members);
+    if (pause != tables.groups.pauses().end() && pause->second.failures > 0) continue;
+    if (!FirstServe(tables, members, members.size(), submission)) continue;
     sizes.insert(static_cast<int32_t>(members.size()));
   }
-  if (wanted > 0 && HasServers(core, family, wanted, submission)) sizes.insert(wanted);
+  if (wanted > 0 && HasServers(tables, family, wanted, submission)) sizes.insert(wanted);
   std::vector<int32_t> offer(sizes.begin(), sizes.upper_bound(limit));
   return offer;
 }
@@ -66,26 +68,26 @@ bool MayCompute(const WorkerRecord& worker, const Submission& submission, const 
 }
 
 // By the slowest and smallest of those.
-PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> submission,
-                        const UsedState& state) {
+PlanRequest MakeRequest(const CoordinatorTables& tables,
+                        std::shared_ptr<const Submission> submission, const UsedState& state) {
   PlanRequest request;
   request.sizes = state.lender != nullptr ? std::vector<int32_t>{state.execution.world_size}
-                                          : SizesOnOffer(core, *submission);
+                                          : SizesOnOffer(tables, *submission);
   request.submission = std::move(submission);
   request.execution = state.execution;
-  request.segment_target = core.options.segment_target;
-  request.ways = core.ways;
+  request.segment_target = tables.options.segment_target;
+  request.ways = tables.ways;
   const RunRecord* kept =
-      state.lender == nullptr ? nullptr : core.runs.Find(state.lender->kept.run);
+      state.lender == nullptr ? nullptr : tables.runs.Find(state.lender->kept.run);
   bool first = true;
   double step_seconds = 0, measured_pair_seconds = 0;
-  for (const auto& [number, worker] : core.workers.all()) {
+  for (const auto& [number, worker] : tables.workers.all()) {
     const control::v1::Register& info = worker.info;
     if (!MayCompute(worker, *request.submission, kept)) continue;
     const auto least = [first](auto a, auto b) { return first ? b : std::min(a, b); };
     request.max_device_bytes = least(request.max_device_bytes, info.device_limit_bytes());
     request.max_staging_bytes = least(request.max_staging_bytes, info.staging_limit_bytes());
-    request.max_kept_bytes = KeptLimit(core, request.max_staging_bytes);
+    request.max_kept_bytes = KeptLimit(tables, request.max_staging_bytes);
     const auto most = [first](auto a, auto b) { return first ? b : std::max(a, b); };
     const AttentionSpec& spec = request.submission->spec;
     const KernelRate kernel = worker.paces.RateFor(worker.rates, spec);
@@ -107,30 +109,30 @@ PlanRequest MakeRequest(const Core& core, std::shared_ptr<const Submission> subm
   return request;
 }
 
-bool PlanInline(const Core& core, const PlanRequest& request) {
-  const CoordinatorOptions& options = core.options;
+bool PlanInline(const CoordinatorTables& tables, const PlanRequest& request) {
+  const CoordinatorOptions& options = tables.options;
   const AttentionSpec& spec = request.submission->spec;
   if (spec.q_rows() + spec.kv_rows() > options.inline_plan_rows) return false;
   return static_cast<int64_t>(spec.sequences.size()) <= options.inline_plan_sequences &&
          PlanTime(request) <= options.inline_plan_time;
 }
 
-PlanResult PlanHere(Core& core, const PlanRequest& request) {
-  core.planned_here = true;
-  return core.plan(request);
+PlanResult PlanHere(CoordinatorTables& tables, const PlanRequest& request) {
+  tables.planned_here = true;
+  return tables.plan(request);
 }
 
-void MakePlan(Core& core, PlanRequest request, Core::Planning target) {
-  const int64_t number = ++core.last_plan;
-  core.plannings[number] = target;
-  const bool quick = PlanTime(request) <= core.options.quick_plan_time;
-  core.Emit(action::MakePlan{number, std::move(request), /*dry_run=*/target.call != 0, quick});
+void MakePlan(CoordinatorTables& tables, PlanRequest request, CoordinatorTables::Planning target) {
+  const int64_t number = ++tables.last_plan;
+  tables.plannings[number] = target;
+  const bool quick = PlanTime(request) <= tables.options.quick_plan_time;
+  tables.Emit(action::MakePlan{number, std::move(request), /*dry_run=*/target.call != 0, quick});
 }
 
 // The fastest that a pair of the job may be, by the best that any worker has shown.
-double LeastPairSeconds(const Core& core, const Submission& submission) {
+double LeastPairSeconds(const CoordinatorTables& tables, const Submission& submission) {
   double least = std::numeric_limits<double>::infinity();
-  for (const auto& [number, worker] : core.workers.all()) {
+  for (const auto& [number, worker] : tables.workers.all()) {
     if (!worker.ready() || !Serves(worker.info, submission)) continue;
     const KernelRate rate = worker.paces.LeastRateFor(worker.rates, submission.spec);
     least = std::min(least, rate.pair_seconds);
@@ -139,36 +141,36 @@ double LeastPairSeconds(const Core& core, const Submission& submission) {
 }
 
 // What that leaves of the predicted times of jobs ahead, each over what its plan knew of it.
-double WorkAhead(const Core& core, const FairQueue::Entry& newcomer) {
+double WorkAhead(const CoordinatorTables& tables, const FairQueue::Entry& newcomer) {
   double forward = 1, gradients = 1;
-  for (const auto& [number, worker] : core.workers.all()) {
+  for (const auto& [number, worker] : tables.workers.all()) {
     if (!worker.ready()) continue;
     forward = std::min(forward, worker.paces.LeastOf(worker.rates, Operation::kForward));
     gradients = std::min(gradients, worker.paces.LeastOf(worker.rates, Operation::kGradients));
   }
-  return core.queue.WorkAhead(newcomer, [&](const FairQueue::Entry& entry) {
+  return tables.queue.WorkAhead(newcomer, [&](const FairQueue::Entry& entry) {
     return std::min(1.0, (entry.gradients ? gradients : forward) / entry.factor);
   });
 }
 
 // What waits ahead is shared by all ready workers, what runs is not counted, and all are as fast as
 // the best of them has shown.
-absl::Status CheckDeadline(const Core& core, const Submission& submission, const JobPlan& plan,
-                           const Waits& job, absl::Time deadline) {
-  const int32_t ready = std::max(1, core.workers.ready_count());
-  const double least = LeastPairSeconds(core, submission);
+absl::Status CheckDeadline(const CoordinatorTables& tables, const Submission& submission,
+                           const JobPlan& plan, const Waits& job, absl::Time deadline) {
+  const int32_t ready = std::max(1, tables.workers.ready_count());
+  const double least = LeastPairSeconds(tables, submission);
   // The paces of now: others may have come while the plan was made.
   const double share = least < plan.pair_seconds ? least / plan.pair_seconds : 1;
-  const double ahead = WorkAhead(core, QueueEntryOf(submission, plan, job));
+  const double ahead = WorkAhead(tables, QueueEntryOf(submission, plan, job));
   const absl::Duration predicted = absl::Seconds(plan.cost.seconds * share + ahead / ready);
-  const absl::Duration remaining = deadline - core.now;
+  const absl::Duration remaining = deadline - tables.now;
   return predicted > remaining ? DeadlineUnreachableError(predicted, remaining) : absl::OkStatus();
 }
 
-absl::Time JobDeadlineOf(const Core& core, const event::RunJob& event) {
+absl::Time JobDeadlineOf(const CoordinatorTables& tables, const event::RunJob& event) {
   const v1::RunJobRequest& request = event.submission->request;
-  absl::Time deadline = core.now + core.options.max_timeout;
-  if (request.has_timeout()) deadline = core.now + DurationFromProto(request.timeout());
+  absl::Time deadline = tables.now + tables.options.max_timeout;
+  if (request.has_timeout()) deadline = tables.now + DurationFromProto(request.timeout());
   // A detached job outlives its call; without a timeout the call's deadline says how long.
   const bool bound_to_call = !request.detached() || !request.has_timeout();
   return bound_to_call ? std::min(deadline, event.deadline) : deadline;
@@ -178,76 +180,77 @@ CallKind KindOf(const event::RunJob& event) {
   return event.submission->request.quiet() ? CallKind::kQuietOwner : CallKind::kOwner;
 }
 
-JobRecord& AddJob(Core& core, const event::RunJob& event, JobRecord* lender) {
+JobRecord& AddJob(CoordinatorTables& tables, const event::RunJob& event, JobRecord* lender) {
   std::string id;
   do {
-    id = absl::StrFormat("job-%016x", core.random());
-  } while (core.jobs.Known(id));
-  JobRecord& job = core.jobs.Add(id, event.principal, event.submission);
-  job.created = core.now;
-  job.create_time = core.TimeOfDay(core.now);
-  job.deadline = JobDeadlineOf(core, event);
-  job.planned_epoch = core.membership_epoch;
-  TakeState(core, job, lender);
-  core.jobs.AddCall(job, event.call, KindOf(event));
-  core.jobs.CountRequest(event.call, event.caller_bytes);
-  core.unannounced.push_back(job.number);
+    id = absl::StrFormat("job-%016x", tables.random());
+  } while (tables.jobs.Known(id));
+  JobRecord& job = tables.jobs.Add(id, event.principal, event.submission);
+  job.created = tables.now;
+  job.create_time = tables.TimeOfDay(tables.now);
+  job.deadline = JobDeadlineOf(tables, event);
+  job.planned_epoch = tables.membership_epoch;
+  TakeState(tables, job, lender);
+  tables.jobs.AddCall(job, event.call, KindOf(event));
+  tables.jobs.CountRequest(event.call, event.caller_bytes);
+  tables.unannounced.push_back(job.number);
   return job;
 }
 
-absl::Status CheckRequestBytes(const Core& core, const event::RunJob& event) {
-  const int64_t limit = core.options.max_request_bytes;
-  return core.jobs.request_bytes() + event.submission->bytes + event.caller_bytes > limit
-             ? RequestBytesFullError(limit, core.options.retry_after)
+absl::Status CheckRequestBytes(const CoordinatorTables& tables, const event::RunJob& event) {
+  const int64_t limit = tables.options.max_request_bytes;
+  return tables.jobs.request_bytes() + event.submission->bytes + event.caller_bytes > limit
+             ? RequestBytesFullError(limit, tables.options.retry_after)
              : absl::OkStatus();
 }
 
 // True when the call belongs to a job that exists.
-bool JoinOrRefuse(Core& core, const event::RunJob& event) {
-  JobRecord* same = core.jobs.FindRequest(event.principal, event.submission->request.request_id());
+bool JoinOrRefuse(CoordinatorTables& tables, const event::RunJob& event) {
+  JobRecord* same =
+      tables.jobs.FindRequest(event.principal, event.submission->request.request_id());
   // A job that has ended has no outputs to give: its id is free.
   if (same == nullptr || same->terminal()) return false;
-  if (same->owners.size() + same->watchers.size() >= core.options.max_calls_per_job) {
-    core.Emit(action::FinishCall{
-        event.call, TooManyCallsError(core.options.max_calls_per_job, core.options.retry_after)});
+  if (same->owners.size() + same->watchers.size() >= tables.options.max_calls_per_job) {
+    tables.Emit(action::FinishCall{event.call, TooManyCallsError(tables.options.max_calls_per_job,
+                                                                 tables.options.retry_after)});
   } else if (!SameJob(*same->submission, *event.submission)) {
-    core.Emit(action::FinishCall{event.call, RequestIdReusedError(same->request_id())});
-  } else if (absl::Status s = CheckRequestBytes(core, event); !s.ok()) {
-    core.Emit(action::FinishCall{event.call, s});
+    tables.Emit(action::FinishCall{event.call, RequestIdReusedError(same->request_id())});
+  } else if (absl::Status s = CheckRequestBytes(tables, event); !s.ok()) {
+    tables.Emit(action::FinishCall{event.call, s});
   } else {
-    Attach(core, *same, event.call, KindOf(event));
-    core.jobs.CountRequest(event.call, event.submission->bytes + event.caller_bytes);
+    Attach(tables, *same, event.call, KindOf(event));
+    tables.jobs.CountRequest(event.call, event.submission->bytes + event.caller_bytes);
     same->call_deadlines[event.call] = event.deadline;
-    ArmJobTimer(core, *same);
+    ArmJobTimer(tables, *same);
   }
   return true;
 }
 
-absl::Status Admit(Core& core, const event::RunJob& event) {
+absl::Status Admit(CoordinatorTables& tables, const event::RunJob& event) {
   const Submission& submission = *event.submission;
-  RETURN_IF_ERROR(CheckServable(core, submission));
-  if (core.queued_jobs() >= core.options.max_queued_jobs) {
-    return QueueFullError(core.options.max_queued_jobs, core.options.retry_after);
+  RETURN_IF_ERROR(CheckServable(tables, submission));
+  if (tables.queued_jobs() >= tables.options.max_queued_jobs) {
+    return QueueFullError(tables.options.max_queued_jobs, tables.options.retry_after);
   }
-  RETURN_IF_ERROR(CheckRequestBytes(core, event));
-  RETURN_IF_ERROR(CheckMayKeep(core, event.principal, submission));
-  ASSIGN_OR_RETURN(const UsedState used, FindState(core, event.principal, submission));
-  PlanRequest request = MakeRequest(core, event.submission, used);
-  if (!PlanInline(core, request)) {
-    JobRecord& job = AddJob(core, event, used.lender);
-    MakePlan(core, std::move(request), {job.number, 0});
-    job.planning = core.last_plan;
-    ArmJobTimer(core, job);
+  RETURN_IF_ERROR(CheckRequestBytes(tables, event));
+  RETURN_IF_ERROR(CheckMayKeep(tables, event.principal, submission));
+  ASSIGN_OR_RETURN(const UsedState used, FindState(tables, event.principal, submission));
+  PlanRequest request = MakeRequest(tables, event.submission, used);
+  if (!PlanInline(tables, request)) {
+    JobRecord& job = AddJob(tables, event, used.lender);
+    MakePlan(tables, std::move(request), {job.number, 0});
+    job.planning = tables.last_plan;
+    ArmJobTimer(tables, job);
     return absl::OkStatus();
   }
-  PlanResult plan = PlanHere(core, request);
+  PlanResult plan = PlanHere(tables, request);
   if (!plan.ok()) return plan.status();
-  if (used.lender != nullptr) RETURN_IF_ERROR(CheckPlanOnState(core, **plan, *used.lender));
-  RETURN_IF_ERROR(CheckDeadline(core, submission, **plan, {0, event.principal, core.now},
-                                JobDeadlineOf(core, event)));
-  JobRecord& job = AddJob(core, event, used.lender);
+  if (used.lender != nullptr) RETURN_IF_ERROR(CheckPlanOnState(tables, **plan, *used.lender));
+  RETURN_IF_ERROR(CheckDeadline(tables, submission, **plan, {0, event.principal, tables.now},
+                                JobDeadlineOf(tables, event)));
+  JobRecord& job = AddJob(tables, event, used.lender);
   job.plan = *std::move(plan);
-  Enqueue(core, job);
+  Enqueue(tables, job);
   return absl::OkStatus();
 }
 
@@ -256,40 +259,40 @@ bool Temporary(const absl::Status& status) {
   return reason == "INSUFFICIENT_WORKERS" || reason == "INSUFFICIENT_CAPACITY";
 }
 
-void AcceptPlan(Core& core, JobRecord& job, PlanResult result) {
+void AcceptPlan(CoordinatorTables& tables, JobRecord& job, PlanResult result) {
   job.planning = 0;
-  core.place_again = true;
-  const bool waiting = core.queue.Contains(job.number);
+  tables.place_again = true;
+  const bool waiting = tables.queue.Contains(job.number);
   absl::Status refusal = result.status();
-  if (const JobRecord* lender = core.jobs.Find(job.lender); refusal.ok() && lender != nullptr) {
-    refusal = CheckPlanOnState(core, **result, *lender);
+  if (const JobRecord* lender = tables.jobs.Find(job.lender); refusal.ok() && lender != nullptr) {
+    refusal = CheckPlanOnState(tables, **result, *lender);
   }
   job.refusal = refusal;
   if (result.ok()) job.plan = *std::move(result);
   if (refusal.ok() && !waiting) {
-    refusal = CheckDeadline(core, *job.submission, *job.plan, {0, job.principal, job.created},
+    refusal = CheckDeadline(tables, *job.submission, *job.plan, {0, job.principal, job.created},
                             job.deadline);
   }
   // The workers that are there now cannot serve it; others may come while it waits, but those of a
   // state are the only ones that have it.
-  if (waiting && job.lender == 0 && Temporary(refusal)) return ArmJobTimer(core, job);
+  if (waiting && job.lender == 0 && Temporary(refusal)) return ArmJobTimer(tables, job);
   if (!refusal.ok()) {
-    EndJob(core, job, v1::Job::STATE_FAILED, refusal);
+    EndJob(tables, job, v1::Job::STATE_FAILED, refusal);
   } else {
-    Enqueue(core, job);
+    Enqueue(tables, job);
   }
 }
 
 // As many as jobs may wait, apart from these, and as large.
-absl::Status CheckDryRuns(const Core& core, const Submission& submission) {
+absl::Status CheckDryRuns(const CoordinatorTables& tables, const Submission& submission) {
   size_t count = 0;
   int64_t bytes = submission.bytes;
-  for (const auto& [number, planning] : core.plannings) {
+  for (const auto& [number, planning] : tables.plannings) {
     if (planning.call == 0) continue;
     ++count;
     bytes += planning.bytes;
   }
-  const CoordinatorOptions& options = core.options;
+  const CoordinatorOptions& options = tables.options;
   if (count >= options.max_queued_jobs)
     return QueueFullError(options.max_queued_jobs, options.retry_after);
   if (bytes > options.max_request_bytes)
@@ -297,77 +300,77 @@ absl::Status CheckDryRuns(const Core& core, const Submission& submission) {
   return absl::OkStatus();
 }
 
-void AnswerPlan(Core& core, int64_t call, const PlanResult& result) {
+void AnswerPlan(CoordinatorTables& tables, int64_t call, const PlanResult& result) {
   if (result.ok()) {
-    core.Emit(action::Answer{call, PlanView(**result)});
+    tables.Emit(action::Answer{call, PlanView(**result)});
   } else {
-    core.Emit(action::Answer{call, result.status()});
+    tables.Emit(action::Answer{call, result.status()});
   }
 }
 
 }  // namespace
 
-void OnRunJob(Core& core, const event::RunJob& event) {
-  if (JoinOrRefuse(core, event)) return;
-  const absl::Status refusal = Admit(core, event);
-  if (!refusal.ok()) core.Emit(action::FinishCall{event.call, refusal});
+void OnRunJob(CoordinatorTables& tables, const event::RunJob& event) {
+  if (JoinOrRefuse(tables, event)) return;
+  const absl::Status refusal = Admit(tables, event);
+  if (!refusal.ok()) tables.Emit(action::FinishCall{event.call, refusal});
 }
 
-void OnPlanJob(Core& core, const event::PlanJob& event) {
+void OnPlanJob(CoordinatorTables& tables, const event::PlanJob& event) {
   const Submission& submission = *event.submission;
-  absl::Status refusal = CheckServable(core, submission);
-  if (refusal.ok()) refusal = CheckDryRuns(core, submission);
+  absl::Status refusal = CheckServable(tables, submission);
+  if (refusal.ok()) refusal = CheckDryRuns(tables, submission);
   if (!refusal.ok()) {
-    core.Emit(action::Answer{event.call, refusal});
+    tables.Emit(action::Answer{event.call, refusal});
     return;
   }
-  const absl::StatusOr<UsedState> used = FindState(core, event.principal, submission);
+  const absl::StatusOr<UsedState> used = FindState(tables, event.principal, submission);
   if (!used.ok()) {
-    core.Emit(action::Answer{event.call, used.status()});
+    tables.Emit(action::Answer{event.call, used.status()});
     return;
   }
-  PlanRequest request = MakeRequest(core, event.submission, *used);
+  PlanRequest request = MakeRequest(tables, event.submission, *used);
   request.count_all = true;
   // Elsewhere, however small: dry runs take no time of events.
-  MakePlan(core, std::move(request), {0, event.call, event.submission->bytes});
+  MakePlan(tables, std::move(request), {0, event.call, event.submission->bytes});
 }
 
-void OnPlanned(Core& core, const event::Planned& event) {
-  auto it = core.plannings.find(event.plan);
-  if (it == core.plannings.end()) return;
-  const Core::Planning target = it->second;
-  core.plannings.erase(it);
-  if (target.call != 0) return AnswerPlan(core, target.call, event.result);
-  JobRecord* job = core.jobs.Find(target.job);
-  if (job != nullptr && job->planning == event.plan) AcceptPlan(core, *job, event.result);
+void OnPlanned(CoordinatorTables& tables, const event::Planned& event) {
+  auto it = tables.plannings.find(event.plan);
+  if (it == tables.plannings.end()) return;
+  const CoordinatorTables::Planning target = it->second;
+  tables.plannings.erase(it);
+  if (target.call != 0) return AnswerPlan(tables, target.call, event.result);
+  JobRecord* job = tables.jobs.Find(target.job);
+  if (job != nullptr && job->planning == event.plan) AcceptPlan(tables, *job, event.result);
 }
 
-void PlanWaitingJobs(Core& core) {
-  if (core.replan.empty() || core.workers.ready_count() == 0) return;
-  for (int64_t number : std::exchange(core.replan, {})) {
-    JobRecord& job = *core.jobs.Find(number);
-    job.planned_epoch = core.membership_epoch;
-    const absl::StatusOr<UsedState> used = StateOf(core, job);
+void PlanWaitingJobs(CoordinatorTables& tables) {
+  if (tables.replan.empty() || tables.workers.ready_count() == 0) return;
+  for (int64_t number : std::exchange(tables.replan, {})) {
+    JobRecord& job = *tables.jobs.Find(number);
+    job.planned_epoch = tables.membership_epoch;
+    const absl::StatusOr<UsedState> used = StateOf(tables, job);
     if (!used.ok()) {
-      EndJob(core, job, v1::Job::STATE_FAILED, used.status());
+      EndJob(tables, job, v1::Job::STATE_FAILED, used.status());
       continue;
     }
-    PlanRequest request = MakeRequest(core, job.submission, *used);
+    PlanRequest request = MakeRequest(tables, job.submission, *used);
     // One at most: while many are made nobody answers beats, and all workers would be lost.
-    if (!core.planned_here && PlanInline(core, request)) {
-      AcceptPlan(core, job, PlanHere(core, request));
+    if (!tables.planned_here && PlanInline(tables, request)) {
+      AcceptPlan(tables, job, PlanHere(tables, request));
     } else {
-      core.ForgetPlan(job.planning);
-      MakePlan(core, std::move(request), {job.number, 0});
-      job.planning = core.last_plan;
+      tables.ForgetPlan(job.planning);
+      MakePlan(tables, std::move(request), {job.number, 0});
+      job.planning = tables.last_plan;
     }
   }
 }
 
-void AnnounceJobs(Core& core) {
-  for (int64_t number : std::exchange(core.unannounced, {})) {
-    JobRecord* job = core.jobs.Find(number);
-    if (job != nullptr && job->last_event == 0) SetState(core, *job, v1::Job::STATE_QUEUED);
+void AnnounceJobs(CoordinatorTables& tables) {
+  for (int64_t number : std::exchange(tables.unannounced, {})) {
+    JobRecord* job = tables.jobs.Find(number);
+    if (job != nullptr && job->last_event == 0) SetState(tables, *job, v1::Job::STATE_QUEUED);
   }
 }
 

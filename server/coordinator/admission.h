@@ -11,20 +11,20 @@ namespace annulus {
 // FAILED_PRECONDITION / INSUFFICIENT_WORKERS; UNIMPLEMENTED / NOT_SERVED; RESOURCE_EXHAUSTED /
 // QUEUE_FULL, TOO_MANY_STATES; those of FindState (kept_state.h); planning's own
 // (FAILED_PRECONDITION / INSUFFICIENT_CAPACITY …); DEADLINE_EXCEEDED / DEADLINE_UNREACHABLE.
-void OnRunJob(Core& core, const event::RunJob& event);
+void OnRunJob(CoordinatorTables& tables, const event::RunJob& event);
 
 // A dry run: the plan, or the refusal of workers, capacity or execution.
-void OnPlanJob(Core& core, const event::PlanJob& event);
+void OnPlanJob(CoordinatorTables& tables, const event::PlanJob& event);
 
 // A plan made elsewhere.
-void OnPlanned(Core& core, const event::Planned& event);
+void OnPlanned(CoordinatorTables& tables, const event::Planned& event);
 
 // Plans again the waiting jobs whose plan no longer fits the membership: one small one at most in
 // an event, the others elsewhere. None is placed meanwhile. The end of every event calls it.
-void PlanWaitingJobs(Core& core);
+void PlanWaitingJobs(CoordinatorTables& tables);
 
 // Tells the state of jobs that were submitted and not placed in the same event.
-void AnnounceJobs(Core& core);
+void AnnounceJobs(CoordinatorTables& tables);
 
 }  // namespace annulus
 

@@ -14,9 +14,9 @@ absl::Duration TimeOfIssued(const RunRecord& run) {
   return TimeOfSegment(run) * std::max(0, run.issued - run.SegmentsDone());
 }
 
-std::map<int64_t, absl::Duration> LaneTimes(const Core& core) {
+std::map<int64_t, absl::Duration> LaneTimes(const CoordinatorTables& tables) {
   std::map<int64_t, const RunRecord*> outstanding;  // By turn.
-  for (const auto& [number, run] : core.runs.all()) {
+  for (const auto& [number, run] : tables.runs.all()) {
     for (int32_t segment = run.SegmentsDone(); segment < run.issued; ++segment)
       outstanding[run.turns[segment]] = &run;
   }
@@ -42,9 +42,9 @@ absl::Duration LongestOf(const std::map<int64_t, absl::Duration>& lanes,
   return longest;
 }
 
-absl::Duration AnswerTime(const Core& core, const std::vector<int64_t>& workers) {
+absl::Duration AnswerTime(const CoordinatorTables& tables, const std::vector<int64_t>& workers) {
   // Twice, as the workers' watchdogs have it.
-  return core.options.answer_timeout + 2 * LongestOf(LaneTimes(core), workers);
+  return tables.options.answer_timeout + 2 * LongestOf(LaneTimes(tables), workers);
 }
 
 }  // namespace annulus

@@ -17,7 +17,7 @@ absl::Duration TimeOfIssued(const RunRecord& run);
 // After how long each worker is predicted to be through what it has been told to run, where there
 // is such: segments run in the order in which they were issued, each when all of its workers have
 // come to it.
-std::map<int64_t, absl::Duration> LaneTimes(const Core& core);
+std::map<int64_t, absl::Duration> LaneTimes(const CoordinatorTables& tables);
 // The longest of these workers'.
 absl::Duration LongestOf(const std::map<int64_t, absl::Duration>& lanes,
                          const std::vector<int64_t>& workers);
@@ -25,7 +25,7 @@ absl::Duration LongestOf(const std::map<int64_t, absl::Duration>& lanes,
 // How long `workers` may take to answer what waits behind the segments that they have been told to
 // run: those of steps that were left whole may each take long, and all where segments are, and
 // others' before them.
-absl::Duration AnswerTime(const Core& core, const std::vector<int64_t>& workers);
+absl::Duration AnswerTime(const CoordinatorTables& tables, const std::vector<int64_t>& workers);
 
 }  // namespace annulus
 

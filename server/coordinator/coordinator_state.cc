@@ -23,136 +23,139 @@ namespace {
 constexpr TimerKey kRetentionTimer = {TimerKey::Kind::kRetention, 0};
 constexpr TimerKey kDrainTimer = {TimerKey::Kind::kDrain, 0};
 
-void EndAllJobs(Core& core) {
-  for (auto& [number, job] : core.jobs.all()) {
-    EndJob(core, job, v1::Job::STATE_FAILED, DrainingError(core.options.retry_after));
+void EndAllJobs(CoordinatorTables& tables) {
+  for (auto& [number, job] : tables.jobs.all()) {
+    EndJob(tables, job, v1::Job::STATE_FAILED, DrainingError(tables.options.retry_after));
   }
 }
 
-void OnTimer(Core& core, TimerKey key) {
+void OnTimer(CoordinatorTables& tables, TimerKey key) {
   switch (key.kind) {
     case TimerKey::Kind::kWorker:
-      return OnWorkerTimer(core, key.number);
+      return OnWorkerTimer(tables, key.number);
     case TimerKey::Kind::kGroup:
-      return OnGroupTimer(core, key.number);
+      return OnGroupTimer(tables, key.number);
     case TimerKey::Kind::kFormation:
-      core.family_dirty = true;
+      tables.family_dirty = true;
       return;
     case TimerKey::Kind::kJob:
-      return OnJobTimer(core, key.number);
+      return OnJobTimer(tables, key.number);
     case TimerKey::Kind::kRun:
-      return OnRunTimer(core, key.number);
+      return OnRunTimer(tables, key.number);
     case TimerKey::Kind::kDrain:
-      return EndAllJobs(core);
+      return EndAllJobs(tables);
     case TimerKey::Kind::kKept:
-      return OnKeptTimer(core, key.number);
+      return OnKeptTimer(tables, key.number);
     case TimerKey::Kind::kRetention:
     case TimerKey::Kind::kReadiness:
       return;
   }
 }
 
-void StartDrain(Core& core) {
-  if (std::exchange(core.draining, true)) return;
-  core.kept_again = true;
-  core.drain_deadline = core.now + core.options.drain_grace;
-  core.timers.Set(kDrainTimer, core.drain_deadline);
+void StartDrain(CoordinatorTables& tables) {
+  if (std::exchange(tables.draining, true)) return;
+  tables.kept_again = true;
+  tables.drain_deadline = tables.now + tables.options.drain_grace;
+  tables.timers.Set(kDrainTimer, tables.drain_deadline);
 }
 
 struct Dispatcher {
-  Core& core;
-  void operator()(const event::WorkerSaid& e) { OnWorkerSaid(core, e); }
-  void operator()(const event::WorkerGone& e) { OnWorkerGone(core, e.connection); }
-  void operator()(const event::RunJob& e) { OnRunJob(core, e); }
-  void operator()(const event::PlanJob& e) { OnPlanJob(core, e); }
-  void operator()(const event::WatchJob& e) { OnWatchJob(core, e); }
-  void operator()(const event::GetJob& e) { OnGetJob(core, e); }
-  void operator()(const event::CancelJob& e) { OnCancelJob(core, e); }
-  void operator()(const event::ReleaseState& e) { OnReleaseState(core, e); }
-  void operator()(const event::ListJobs& e) { OnListJobs(core, e); }
-  void operator()(const event::GetServerInfo& e) { OnGetServerInfo(core, e); }
-  void operator()(const event::CallGone& e) { OnCallGone(core, e.call); }
-  void operator()(const event::Planned& e) { OnPlanned(core, e); }
+  CoordinatorTables& tables;
+  void operator()(const event::WorkerSaid& e) { OnWorkerSaid(tables, e); }
+  void operator()(const event::WorkerGone& e) { OnWorkerGone(tables, e.connection); }
+  void operator()(const event::RunJob& e) { OnRunJob(tables, e); }
+  void operator()(const event::PlanJob& e) { OnPlanJob(tables, e); }
+  void operator()(const event::WatchJob& e) { OnWatchJob(tables, e); }
+  void operator()(const event::GetJob& e) { OnGetJob(tables, e); }
+  void operator()(const event::CancelJob& e) { OnCancelJob(tables, e); }
+  void operator()(const event::ReleaseState& e) { OnReleaseState(tables, e); }
+  void operator()(const event::ListJobs& e) { OnListJobs(tables, e); }
+  void operator()(const event::GetServerInfo& e) { OnGetServerInfo(tables, e); }
+  void operator()(const event::CallGone& e) { OnCallGone(tables, e.call); }
+  void operator()(const event::Planned& e) { OnPlanned(tables, e); }
   void operator()(const event::Tick&) {}
-  void operator()(const event::Drain&) { StartDrain(core); }
+  void operator()(const event::Drain&) { StartDrain(tables); }
 };
 
-void ExecuteDoomed(Core& core) {
-  while (!core.doomed_groups.empty() || !core.doomed_workers.empty()) {
-    for (const auto& [group, cause] : std::exchange(core.doomed_groups, {})) {
-      AbortGroup(core, group, cause);
+void ExecuteDoomed(CoordinatorTables& tables) {
+  while (!tables.doomed_groups.empty() || !tables.doomed_workers.empty()) {
+    for (const auto& [group, cause] : std::exchange(tables.doomed_groups, {})) {
+      AbortGroup(tables, group, cause);
     }
-    for (const auto& [worker, cause] : std::exchange(core.doomed_workers, {})) {
-      const WorkerRecord* record = core.workers.Find(worker);
-      if (record != nullptr) LoseWorker(core, worker, cause, LeaseExpiredError(record->slot()));
+    for (const auto& [worker, cause] : std::exchange(tables.doomed_workers, {})) {
+      const WorkerRecord* record = tables.workers.Find(worker);
+      if (record != nullptr) LoseWorker(tables, worker, cause, LeaseExpiredError(record->slot()));
     }
   }
 }
 
-void UpdateReadiness(Core& core) {
-  const bool settled = !core.restarted || core.now >= core.started + core.options.lease;
-  const bool ready = !core.draining && settled && core.enough_workers();
-  if (ready == core.ready) return;
-  core.ready = ready;
-  core.Emit(action::SetReady{ready});
+void UpdateReadiness(CoordinatorTables& tables) {
+  const bool settled = !tables.restarted || tables.now >= tables.started + tables.options.lease;
+  const bool ready = !tables.draining && settled && tables.enough_workers();
+  if (ready == tables.ready) return;
+  tables.ready = ready;
+  tables.Emit(action::SetReady{ready});
 }
 
-void ForgetJobs(Core& core) {
-  const absl::Duration keep = core.options.job_retention;
-  const absl::Time next = core.jobs.Forget(core.now - keep, core.options.max_retained_jobs);
-  core.timers.Set(kRetentionTimer, next == absl::InfiniteFuture() ? next : next + keep);
+void ForgetJobs(CoordinatorTables& tables) {
+  const absl::Duration keep = tables.options.job_retention;
+  const absl::Time next = tables.jobs.Forget(tables.now - keep, tables.options.max_retained_jobs);
+  tables.timers.Set(kRetentionTimer, next == absl::InfiniteFuture() ? next : next + keep);
 }
 
 // A drained coordinator waits for its workers' memory too, but not longer than an answer may take.
-void StopIfDrained(Core& core) {
-  if (!core.draining || core.stopped || core.jobs.active() != 0) return;
-  if (!core.runs.all().empty() && core.now < core.drain_deadline) return;
-  core.stopped = true;
-  core.Emit(action::Stopped{});
+void StopIfDrained(CoordinatorTables& tables) {
+  if (!tables.draining || tables.stopped || tables.jobs.active() != 0) return;
+  if (!tables.runs.all().empty() && tables.now < tables.drain_deadline) return;
+  tables.stopped = true;
+  tables.Emit(action::Stopped{});
 }
 
 // Placing has found a job whose plan no longer fits; each is planned once for a membership.
-bool MayReplan(const Core& core) { return !core.replan.empty() && core.workers.ready_count() > 0; }
+bool MayReplan(const CoordinatorTables& tables) {
+  return !tables.replan.empty() && tables.workers.ready_count() > 0;
+}
 
 // What the marks of an event ask for. Each round can only follow from a change of the one before.
-void Settle(Core& core) {
+void Settle(CoordinatorTables& tables) {
   do {
-    ExecuteDoomed(core);
-    ReconcileGroups(core);
-    SettleKept(core);
-    PlanWaitingJobs(core);
-    PlaceJobs(core);
-    AdvanceRuns(core);
-    ReleaseLeaving(core);
-  } while (core.family_dirty || core.place_again || core.advance_again || core.kept_again ||
-           MayReplan(core) || !core.doomed_groups.empty() || !core.doomed_workers.empty());
-  AnnounceJobs(core);
-  ForgetJobs(core);
-  UpdateReadiness(core);
-  StopIfDrained(core);
+    ExecuteDoomed(tables);
+    ReconcileGroups(tables);
+    SettleKept(tables);
+    PlanWaitingJobs(tables);
+    PlaceJobs(tables);
+    AdvanceRuns(tables);
+    ReleaseLeaving(tables);
+  } while (tables.family_dirty || tables.place_again || tables.advance_again || tables.kept_again ||
+           MayReplan(tables) || !tables.doomed_groups.empty() || !tables.doomed_workers.empty());
+  AnnounceJobs(tables);
+  ForgetJobs(tables);
+  UpdateReadiness(tables);
+  StopIfDrained(tables);
 }
 
 }  // namespace
 
 CoordinatorState::CoordinatorState(CoordinatorOptions options, std::function<uint64_t()> random,
                                    PlanFunction plan, absl::Time now)
-    : core_(std::make_unique<Core>(std::move(options), std::move(random), std::move(plan), now)) {}
+    : core_(std::make_unique<CoordinatorTables>(std::move(options), std::move(random),
+                                                std::move(plan), now)) {}
 
 CoordinatorState::~CoordinatorState() = default;
 
 void CoordinatorState::SetTimeOfDay(absl::Duration ahead) { core_->time_of_day_ahead = ahead; }
 
 std::vector<Action> CoordinatorState::Handle(Event event, absl::Time now) {
-  Core& core = *core_;
-  core.now = std::max(core.now, now);
-  core.planned_here = false;
-  while (std::optional<TimerKey> due = core.timers.PopDue(core.now)) {
-    OnTimer(core, *due);
-    ExecuteDoomed(core);
+  CoordinatorTables& tables = *core_;
+  tables.now = std::max(tables.now, now);
+  tables.planned_here = false;
+  while (std::optional<TimerKey> due = tables.timers.PopDue(tables.now)) {
+    OnTimer(tables, *due);
+    ExecuteDoomed(tables);
   }
-  std::visit(Dispatcher{core}, event);
-  Settle(core);
-  return std::exchange(core.actions, {});
+  std::visit(Dispatcher{tables}, event);
+  Settle(tables);
+  return std::exchange(tables.actions, {});
 }
 
 absl::Time CoordinatorState::NextWakeup() const { return core_->timers.Next(); }

@@ -13,7 +13,7 @@
 
 namespace annulus {
 
-struct Core;
+struct CoordinatorTables;
 
 // The coordinator: a deterministic state machine. Membership, groups, admission, queue, jobs and
 // retries are decided here and nowhere else. It has no threads, no clock and no gRPC: whoever
@@ -41,10 +41,10 @@ class CoordinatorState {
   absl::Time NextWakeup() const;
 
   // For tests, which look and do not touch.
-  const Core& core() const { return *core_; }
+  const CoordinatorTables& tables() const { return *core_; }
 
  private:
-  std::unique_ptr<Core> core_;
+  std::unique_ptr<CoordinatorTables> core_;
 };
 
 }  // namespace annulus

@@ -21,64 +21,64 @@ TimerKey TimerOf(int64_t group) { return {TimerKey::Kind::kGroup, group}; }
 constexpr TimerKey kFormationTimer = {TimerKey::Kind::kFormation, 0};
 
 // Every member is to answer the state's command by the deadline.
-void Enter(Core& core, GroupRecord& group, State state, absl::Duration timeout) {
+void Enter(CoordinatorTables& tables, GroupRecord& group, State state, absl::Duration timeout) {
   group.state = state;
-  core.advance_again = true;  // Runs may have waited for it to connect.
+  tables.advance_again = true;  // Runs may have waited for it to connect.
   group.awaited.clear();
   for (int64_t member : group.members) {
-    if (core.workers.Find(member) != nullptr) group.awaited.insert(member);
+    if (tables.workers.Find(member) != nullptr) group.awaited.insert(member);
   }
-  core.timers.Set(TimerOf(group.number), core.now + timeout);
+  tables.timers.Set(TimerOf(group.number), tables.now + timeout);
 }
 
-void Open(Core& core, const std::vector<int64_t>& members) {
-  GroupRecord& group = core.groups.Add(members);
-  for (int64_t member : members) group.slots.push_back(core.workers.Find(member)->slot());
-  Enter(core, group, State::kOpening, core.options.formation_timeout);
+void Open(CoordinatorTables& tables, const std::vector<int64_t>& members) {
+  GroupRecord& group = tables.groups.Add(members);
+  for (int64_t member : members) group.slots.push_back(tables.workers.Find(member)->slot());
+  Enter(tables, group, State::kOpening, tables.options.formation_timeout);
   for (size_t rank = 0; rank < members.size(); ++rank) {
     WorkerCommand command;
     control::v1::OpenGroup& open = *command.mutable_open_group();
-    *open.mutable_generation() = core.GenerationOf(group.number);
+    *open.mutable_generation() = tables.GenerationOf(group.number);
     open.set_rank(static_cast<int32_t>(rank));
     open.set_size(static_cast<int32_t>(members.size()));
-    core.Send(members[rank], std::move(command));
+    tables.Send(members[rank], std::move(command));
   }
 }
 
-void Connect(Core& core, GroupRecord& group) {
-  Enter(core, group, State::kConnecting, core.options.formation_timeout);
+void Connect(CoordinatorTables& tables, GroupRecord& group) {
+  Enter(tables, group, State::kConnecting, tables.options.formation_timeout);
   for (int64_t member : group.members) {
     WorkerCommand command;
     control::v1::ConnectGroup& connect = *command.mutable_connect_group();
-    *connect.mutable_generation() = core.GenerationOf(group.number);
+    *connect.mutable_generation() = tables.GenerationOf(group.number);
     for (const std::string& bootstrap : group.bootstraps) connect.add_bootstraps(bootstrap);
-    *connect.mutable_timeout() = DurationToProto(core.options.formation_timeout);
-    core.Send(member, std::move(command));
+    *connect.mutable_timeout() = DurationToProto(tables.options.formation_timeout);
+    tables.Send(member, std::move(command));
   }
 }
 
-bool InUse(const Core& core, int64_t group) {
-  const auto& runs = core.runs.all();
+bool InUse(const CoordinatorTables& tables, int64_t group) {
+  const auto& runs = tables.runs.all();
   return std::any_of(runs.begin(), runs.end(), [=](const auto& entry) {
     return entry.second.group == group && entry.second.needs_group();
   });
 }
 
-void Close(Core& core, GroupRecord& group) {
-  Enter(core, group, State::kClosing, AnswerTime(core, group.members));
+void Close(CoordinatorTables& tables, GroupRecord& group) {
+  Enter(tables, group, State::kClosing, AnswerTime(tables, group.members));
   for (int64_t member : group.members) {
     WorkerCommand command;
-    *command.mutable_close_group()->mutable_generation() = core.GenerationOf(group.number);
-    core.Send(member, std::move(command));
+    *command.mutable_close_group()->mutable_generation() = tables.GenerationOf(group.number);
+    tables.Send(member, std::move(command));
   }
 }
 
-void EraseIfOver(Core& core, int64_t number) {
-  GroupRecord* group = core.groups.Find(number);
+void EraseIfOver(CoordinatorTables& tables, int64_t number) {
+  GroupRecord* group = tables.groups.Find(number);
   if (group == nullptr || group->live() || !group->awaited.empty()) return;
-  core.timers.Cancel(TimerOf(number));
-  core.groups.Erase(number);
-  core.family_dirty = true;
+  tables.timers.Cancel(TimerOf(number));
+  tables.groups.Erase(number);
+  tables.family_dirty = true;
 }
 
 absl::Status CauseOf(const v1::Error& error) {
@@ -86,27 +86,28 @@ absl::Status CauseOf(const v1::Error& error) {
   return cause.ok() ? absl::InternalError("a member gave no cause") : cause;
 }
 
-void NoteFailure(Core& core, const GroupRecord& group, const absl::Status& cause) {
-  GroupTable::Pause& pause = core.groups.pauses()[group.members];
-  absl::Duration wait = core.options.formation_delay;
-  for (int32_t i = 0; i < pause.failures && wait < core.options.max_formation_pause; ++i) wait *= 2;
+void NoteFailure(CoordinatorTables& tables, const GroupRecord& group, const absl::Status& cause) {
+  GroupTable::Pause& pause = tables.groups.pauses()[group.members];
+  absl::Duration wait = tables.options.formation_delay;
+  for (int32_t i = 0; i < pause.failures && wait < tables.options.max_formation_pause; ++i)
+    wait *= 2;
   ++pause.failures;
-  pause.until = core.now + std::min(wait, core.options.max_formation_pause);
+  pause.until = tables.now + std::min(wait, tables.options.max_formation_pause);
   if (group.state == State::kReady) return;
   // Jobs that were planned for it may have other places.
-  if (pause.formation.ok()) ++core.membership_epoch;
+  if (pause.formation.ok()) ++tables.membership_epoch;
   pause.formation = cause;
 }
 
-void FailGroup(Core& core, const GroupRecord& group, const absl::Status& cause) {
-  NoteFailure(core, group, cause);
-  AbortGroup(core, group.number, cause);
+void FailGroup(CoordinatorTables& tables, const GroupRecord& group, const absl::Status& cause) {
+  NoteFailure(tables, group, cause);
+  AbortGroup(tables, group.number, cause);
 }
 
 // Members of a group that is going away: the next one waits, because its memory is not free yet.
-std::set<int64_t> BusyWorkers(const Core& core) {
+std::set<int64_t> BusyWorkers(const CoordinatorTables& tables) {
   std::set<int64_t> busy;
-  for (const auto& [number, group] : core.groups.all()) {
+  for (const auto& [number, group] : tables.groups.all()) {
     if (group.state == State::kAborting) busy.insert(group.awaited.begin(), group.awaited.end());
   }
   return busy;
@@ -118,98 +119,98 @@ bool AnyIn(const std::vector<int64_t>& members, const std::set<int64_t>& set) {
 
 // A rank that comes late, because it has segments of others to run, keeps the others waiting, for
 // longer than they would.
-void ConnectOpened(Core& core) {
-  auto& groups = core.groups.all();
+void ConnectOpened(CoordinatorTables& tables) {
+  auto& groups = tables.groups.all();
   const auto waits = [](const auto& entry) { return entry.second.opened(); };
   if (std::none_of(groups.begin(), groups.end(), waits)) return;
-  std::set<int64_t> busy = BusyWorkers(core);
-  for (const auto& [number, run] : core.runs.all()) {
+  std::set<int64_t> busy = BusyWorkers(tables);
+  for (const auto& [number, run] : tables.runs.all()) {
     const bool runs =
         run.state == RunRecord::State::kRunning || run.state == RunRecord::State::kHalting;
     if (!runs || run.issued == run.SegmentsDone()) continue;
     for (const RunRank& rank : run.ranks) busy.insert(rank.worker);
   }
   for (auto& [number, group] : groups) {
-    if (group.opened() && !AnyIn(group.members, busy)) Connect(core, group);
+    if (group.opened() && !AnyIn(group.members, busy)) Connect(tables, group);
   }
 }
 
-void CloseUnwanted(Core& core, const std::set<std::vector<int64_t>>& family) {
+void CloseUnwanted(CoordinatorTables& tables, const std::set<std::vector<int64_t>>& family) {
   std::vector<int64_t> half_formed;
-  for (auto& [number, group] : core.groups.all()) {
+  for (auto& [number, group] : tables.groups.all()) {
     group.wanted = family.count(group.members) != 0;
     if (group.wanted || !group.live()) continue;
     if (group.state != State::kReady) {
       half_formed.push_back(number);
-    } else if (!InUse(core, number)) {
-      Close(core, group);
+    } else if (!InUse(tables, number)) {
+      Close(tables, group);
     }
   }
   for (int64_t number : half_formed) {
-    AbortGroup(core, number, absl::CancelledError("the membership has changed"));
+    AbortGroup(tables, number, absl::CancelledError("the membership has changed"));
   }
 }
 
-absl::Time OpenMissing(Core& core, const std::vector<std::vector<int64_t>>& family) {
+absl::Time OpenMissing(CoordinatorTables& tables, const std::vector<std::vector<int64_t>>& family) {
   std::set<std::vector<int64_t>> present;
-  for (const auto& [number, group] : core.groups.all()) {
+  for (const auto& [number, group] : tables.groups.all()) {
     if (group.live()) present.insert(group.members);
   }
-  const std::set<int64_t> busy = BusyWorkers(core);
+  const std::set<int64_t> busy = BusyWorkers(tables);
   absl::Time next = absl::InfiniteFuture();
   for (const std::vector<int64_t>& members : family) {
     if (present.count(members) != 0 || AnyIn(members, busy)) continue;
-    auto pause = core.groups.pauses().find(members);
-    if (pause != core.groups.pauses().end() && core.now < pause->second.until) {
+    auto pause = tables.groups.pauses().find(members);
+    if (pause != tables.groups.pauses().end() && tables.now < pause->second.until) {
       next = std::min(next, pause->second.until);
     } else {
-      Open(core, members);
+      Open(tables, members);
     }
   }
   return next;
 }
 
-void FollowFamily(Core& core) {
-  const std::vector<std::vector<int64_t>> family = core.Family();
+void FollowFamily(CoordinatorTables& tables) {
+  const std::vector<std::vector<int64_t>> family = tables.Family();
   const std::set<std::vector<int64_t>> wanted(family.begin(), family.end());
-  CloseUnwanted(core, wanted);
-  auto& pauses = core.groups.pauses();
+  CloseUnwanted(tables, wanted);
+  auto& pauses = tables.groups.pauses();
   for (auto it = pauses.begin(); it != pauses.end();) {
     it = wanted.count(it->first) == 0 ? pauses.erase(it) : std::next(it);
   }
-  const absl::Time next = OpenMissing(core, family);
-  if (next != absl::InfiniteFuture()) core.timers.Set(kFormationTimer, next);
-  core.place_again = true;
+  const absl::Time next = OpenMissing(tables, family);
+  if (next != absl::InfiniteFuture()) tables.timers.Set(kFormationTimer, next);
+  tables.place_again = true;
 }
 
-void OnOpened(Core& core, GroupRecord& group, int64_t worker,
+void OnOpened(CoordinatorTables& tables, GroupRecord& group, int64_t worker,
               const control::v1::GroupOpened& opened) {
   if (group.state != State::kOpening || group.awaited.count(worker) == 0) return;
-  if (opened.has_error()) return FailGroup(core, group, CauseOf(opened.error()));
+  if (opened.has_error()) return FailGroup(tables, group, CauseOf(opened.error()));
   group.bootstraps[group.RankOf(worker)] = opened.bootstrap();
   group.awaited.erase(worker);
   if (!group.opened()) return;
-  core.timers.Cancel(TimerOf(group.number));  // ConnectOpened goes on.
-  group.idle_at = core.now + LongestOf(LaneTimes(core), group.members);
+  tables.timers.Cancel(TimerOf(group.number));  // ConnectOpened goes on.
+  group.idle_at = tables.now + LongestOf(LaneTimes(tables), group.members);
 }
 
-void OnConnected(Core& core, GroupRecord& group, int64_t worker,
+void OnConnected(CoordinatorTables& tables, GroupRecord& group, int64_t worker,
                  const control::v1::GroupConnected& connected) {
   if (group.state != State::kConnecting || group.awaited.count(worker) == 0) return;
-  if (connected.has_error()) return FailGroup(core, group, CauseOf(connected.error()));
+  if (connected.has_error()) return FailGroup(tables, group, CauseOf(connected.error()));
   group.awaited.erase(worker);
   if (!group.awaited.empty()) return;
   group.state = State::kReady;
   group.bootstraps.clear();
-  core.timers.Cancel(TimerOf(group.number));
-  core.groups.pauses().erase(group.members);
-  core.place_again = core.advance_again = true;
-  core.Log(LogLevel::kInfo, kNoJob,
-           absl::StrCat("group ", group.number, " of ", group.members.size(), " is ready"));
+  tables.timers.Cancel(TimerOf(group.number));
+  tables.groups.pauses().erase(group.members);
+  tables.place_again = tables.advance_again = true;
+  tables.Log(LogLevel::kInfo, kNoJob,
+             absl::StrCat("group ", group.number, " of ", group.members.size(), " is ready"));
 }
 
 // Where it broke, and through whom: of all that a loss leaves behind, what points at the culprit.
-void LogBroken(Core& core, const GroupRecord& group, int64_t worker,
+void LogBroken(CoordinatorTables& tables, const GroupRecord& group, int64_t worker,
                const control::v1::GroupBroken& broken) {
   auto name = [&](int32_t rank) {
     return absl::StrCat("rank ", rank, " (", group.slots[rank], ")");
@@ -222,101 +223,103 @@ void LogBroken(Core& core, const GroupRecord& group, int64_t worker,
   if (suspect >= 0 && suspect < static_cast<int32_t>(group.slots.size())) {
     absl::StrAppend(&text, ", which suspects ", name(suspect));
   }
-  core.Log(LogLevel::kWarning, job.empty() ? absl::string_view(kNoJob) : job,
-           absl::StrCat(text, ": ", broken.cause().reason(), ": ", broken.cause().message()));
+  tables.Log(LogLevel::kWarning, job.empty() ? absl::string_view(kNoJob) : job,
+             absl::StrCat(text, ": ", broken.cause().reason(), ": ", broken.cause().message()));
 }
 
-void OnBroken(Core& core, GroupRecord& group, int64_t worker,
+void OnBroken(CoordinatorTables& tables, GroupRecord& group, int64_t worker,
               const control::v1::GroupBroken& broken) {
   if (!group.live()) return;
-  LogBroken(core, group, worker, broken);
-  FailGroup(core, group, CauseOf(broken.cause()));
+  LogBroken(tables, group, worker, broken);
+  FailGroup(tables, group, CauseOf(broken.cause()));
 }
 
-int64_t NumberOf(const Core& core, const control::v1::Generation& generation) {
-  return generation.term() == core.term ? generation.number() : 0;
+int64_t NumberOf(const CoordinatorTables& tables, const control::v1::Generation& generation) {
+  return generation.term() == tables.term ? generation.number() : 0;
 }
 
 }  // namespace
 
-void MembershipChanged(Core& core) {
-  ++core.membership_epoch;
-  core.place_again = true;
-  core.timers.Set(kFormationTimer, core.now + core.options.formation_delay);
+void MembershipChanged(CoordinatorTables& tables) {
+  ++tables.membership_epoch;
+  tables.place_again = true;
+  tables.timers.Set(kFormationTimer, tables.now + tables.options.formation_delay);
 }
 
-void ReconcileGroups(Core& core) {
-  if (std::exchange(core.family_dirty, false)) FollowFamily(core);
-  ConnectOpened(core);
+void ReconcileGroups(CoordinatorTables& tables) {
+  if (std::exchange(tables.family_dirty, false)) FollowFamily(tables);
+  ConnectOpened(tables);
 }
 
-void AbortGroup(Core& core, int64_t number, const absl::Status& cause) {
-  GroupRecord* group = core.groups.Find(number);
+void AbortGroup(CoordinatorTables& tables, int64_t number, const absl::Status& cause) {
+  GroupRecord* group = tables.groups.Find(number);
   if (group == nullptr || group->state == State::kAborting) return;
   // Nobody has lost one that has never formed and that nobody wants any more.
   const bool forming = group->state == State::kOpening || group->state == State::kConnecting;
-  core.Log(forming && !group->wanted ? LogLevel::kInfo : LogLevel::kWarning, kNoJob,
-           absl::StrCat("group ", number, " is aborted: ", cause.message()));
-  Enter(core, *group, State::kAborting, AnswerTime(core, group->members));
+  tables.Log(forming && !group->wanted ? LogLevel::kInfo : LogLevel::kWarning, kNoJob,
+             absl::StrCat("group ", number, " is aborted: ", cause.message()));
+  Enter(tables, *group, State::kAborting, AnswerTime(tables, group->members));
   for (int64_t member : group->members) {
     WorkerCommand command;
-    *command.mutable_abort_group()->mutable_generation() = core.GenerationOf(number);
-    core.Send(member, std::move(command));
+    *command.mutable_abort_group()->mutable_generation() = tables.GenerationOf(number);
+    tables.Send(member, std::move(command));
   }
   std::vector<int64_t> lost;
-  for (const auto& [run, record] : core.runs.all()) {
+  for (const auto& [run, record] : tables.runs.all()) {
     if (record.group == number && record.needs_group()) lost.push_back(run);
   }
-  for (int64_t run : lost) LoseRun(core, run, cause);
-  core.family_dirty = true;
-  EraseIfOver(core, number);
+  for (int64_t run : lost) LoseRun(tables, run, cause);
+  tables.family_dirty = true;
+  EraseIfOver(tables, number);
 }
 
-void LeaveGroups(Core& core, int64_t worker, const absl::Status& cause) {
+void LeaveGroups(CoordinatorTables& tables, int64_t worker, const absl::Status& cause) {
   std::vector<int64_t> broken, awaited;
-  for (const auto& [number, group] : core.groups.all()) {
+  for (const auto& [number, group] : tables.groups.all()) {
     if (group.RankOf(worker) < 0) continue;
     (group.live() ? broken : awaited).push_back(number);
   }
-  for (int64_t number : broken) AbortGroup(core, number, cause);
+  for (int64_t number : broken) AbortGroup(tables, number, cause);
   for (int64_t number : awaited) {
-    core.groups.Find(number)->awaited.erase(worker);
-    EraseIfOver(core, number);
+    tables.groups.Find(number)->awaited.erase(worker);
+    EraseIfOver(tables, number);
   }
 }
 
-void OnGroupEvent(Core& core, int64_t worker, const control::v1::WorkerEvent& event) {
+void OnGroupEvent(CoordinatorTables& tables, int64_t worker,
+                  const control::v1::WorkerEvent& event) {
   using Case = control::v1::WorkerEvent;
   const control::v1::Generation& generation =
       event.event_case() == Case::kGroupOpened      ? event.group_opened().generation()
       : event.event_case() == Case::kGroupConnected ? event.group_connected().generation()
       : event.event_case() == Case::kGroupBroken    ? event.group_broken().generation()
                                                     : event.group_closed().generation();
-  GroupRecord* group = core.groups.Find(NumberOf(core, generation));
+  GroupRecord* group = tables.groups.Find(NumberOf(tables, generation));
   if (group == nullptr || group->RankOf(worker) < 0) return;
   switch (event.event_case()) {
     case Case::kGroupOpened:
-      return OnOpened(core, *group, worker, event.group_opened());
+      return OnOpened(tables, *group, worker, event.group_opened());
     case Case::kGroupConnected:
-      return OnConnected(core, *group, worker, event.group_connected());
+      return OnConnected(tables, *group, worker, event.group_connected());
     case Case::kGroupBroken:
-      return OnBroken(core, *group, worker, event.group_broken());
+      return OnBroken(tables, *group, worker, event.group_broken());
     default:
       if (!group->live()) group->awaited.erase(worker);
-      return EraseIfOver(core, group->number);
+      return EraseIfOver(tables, group->number);
   }
 }
 
-void OnGroupTimer(Core& core, int64_t number) {
-  GroupRecord* group = core.groups.Find(number);
+void OnGroupTimer(CoordinatorTables& tables, int64_t number) {
+  GroupRecord* group = tables.groups.Find(number);
   if (group == nullptr || group->state == State::kReady) return;
   if (group->live()) {
-    return FailGroup(core, *group,
+    return FailGroup(tables, *group,
                      absl::DeadlineExceededError(absl::StrCat("the group was not formed in time (",
                                                               GroupStateName(group->state), ")")));
   }
   for (int64_t worker : group->awaited) {
-    core.doomed_workers.emplace_back(worker, "it did not answer AbortGroup or CloseGroup in time");
+    tables.doomed_workers.emplace_back(worker,
+                                       "it did not answer AbortGroup or CloseGroup in time");
   }
 }
 

@@ -10,7 +10,7 @@ namespace annulus {
 // not yet started on a group and `solo_jobs_per_worker` on a worker. Then, in the same event,
 // Reserve to every rank's worker and the placement with its tickets to the client. A job that waits
 // for bytes keeps later ones from taking them on the same workers. The end of every event calls it.
-void PlaceJobs(Core& core);
+void PlaceJobs(CoordinatorTables& tables);
 
 }  // namespace annulus
 

@@ -46,14 +46,14 @@ bool Hears(const JobRecord& job, int64_t call, const v1::JobEvent& event) {
          (event.has_state_changed() && (lost || job.terminal()));
 }
 
-void FinishCalls(Core& core, JobRecord& job) {
-  for (int64_t call : job.owners) core.Emit(action::FinishCall{call, job.error});
-  for (int64_t call : job.watchers) core.Emit(action::FinishCall{call, absl::OkStatus()});
-  while (!job.owners.empty()) core.jobs.RemoveCall(*job.owners.begin());
-  while (!job.watchers.empty()) core.jobs.RemoveCall(*job.watchers.begin());
+void FinishCalls(CoordinatorTables& tables, JobRecord& job) {
+  for (int64_t call : job.owners) tables.Emit(action::FinishCall{call, job.error});
+  for (int64_t call : job.watchers) tables.Emit(action::FinishCall{call, absl::OkStatus()});
+  while (!job.owners.empty()) tables.jobs.RemoveCall(*job.owners.begin());
+  while (!job.watchers.empty()) tables.jobs.RemoveCall(*job.watchers.begin());
 }
 
-void FillStats(const Core& core, JobRecord& job) {
+void FillStats(const CoordinatorTables& tables, JobRecord& job) {
   v1::JobStats& stats = job.stats;
   stats.Clear();
   stats.set_job_id(job.id);
@@ -63,25 +63,25 @@ void FillStats(const Core& core, JobRecord& job) {
   *stats.mutable_execution() = ExecutionToProto(job.plan->execution);
   stats.set_balance(job.plan->cost.balance);
   stats.set_lse_base(AnsweredLseBase(job.submission->spec));
-  for (const RunRank& rank : core.runs.Find(job.run)->ranks) AddReport(rank.report, &stats);
+  for (const RunRank& rank : tables.runs.Find(job.run)->ranks) AddReport(rank.report, &stats);
 }
 
 // No present worker could ever serve the job: why.
-absl::Status UnplaceableError(const Core& core, const JobRecord& job) {
-  const absl::Duration retry = core.options.retry_after;
-  RETURN_IF_ERROR(CheckAlike(core, *job.submission));
+absl::Status UnplaceableError(const CoordinatorTables& tables, const JobRecord& job) {
+  const absl::Duration retry = tables.options.retry_after;
+  RETURN_IF_ERROR(CheckAlike(tables, *job.submission));
   // The state's own workers are there, or its loss would have ended the job.
   const int32_t size = job.plan != nullptr ? job.plan->world_size() : 1;
-  const absl::Status unformed = FormationError(core, size, *job.submission);
+  const absl::Status unformed = FormationError(tables, size, *job.submission);
   if (job.lender != 0) {
     const std::string& state = job.submission->spec.gradients.state;
     return unformed.ok() ? StateLostError(state) : StateNotFormedError(state, unformed);
   }
   if (job.attempt > 0) return GroupLostError(job.lost_cause, job.attempt, retry);
-  const int32_t ready = core.workers.ready_count();
+  const int32_t ready = tables.workers.ready_count();
   if (ready == 0) return NoWorkersError(retry);
-  RETURN_IF_ERROR(CheckAnyServes(core, *job.submission));
-  const int32_t servers = ServerCount(core, *job.submission);
+  RETURN_IF_ERROR(CheckAnyServes(tables, *job.submission));
+  const int32_t servers = ServerCount(tables, *job.submission);
   if (!unformed.ok()) return NotFormedError(size, servers, unformed);
   const bool any_size = job.submission->execution.world_size == 0;
   if (!job.refusal.ok() && (any_size || DetailOf(job.refusal).reason == "INSUFFICIENT_CAPACITY")) {
@@ -95,113 +95,113 @@ std::string StateName(v1::Job::State state) {
   return std::string(absl::StripPrefix(v1::Job::State_Name(state), "STATE_"));
 }
 
-void EndLateCalls(Core& core, JobRecord& job) {
+void EndLateCalls(CoordinatorTables& tables, JobRecord& job) {
   std::vector<int64_t> late;
   for (const auto& [call, deadline] : job.call_deadlines) {
-    if (core.now >= deadline) late.push_back(call);
+    if (tables.now >= deadline) late.push_back(call);
   }
   for (int64_t call : late) {
-    core.Emit(action::FinishCall{call, DeadlineError(job)});
-    Leave(core, job, call);
+    tables.Emit(action::FinishCall{call, DeadlineError(job)});
+    Leave(tables, job, call);
   }
 }
 
 }  // namespace
 
-void Notify(Core& core, JobRecord& job, v1::JobEvent event) {
+void Notify(CoordinatorTables& tables, JobRecord& job, v1::JobEvent event) {
   event.set_sequence(++job.last_event);
   event.set_job_id(job.id);
   if (event.has_state_changed()) ForgetState(job);
   if (event.has_placed()) ForgetPlacement(job);
   for (const std::set<int64_t>* calls : {&job.owners, &job.watchers}) {
     for (int64_t call : *calls) {
-      if (Hears(job, call, event)) core.Emit(action::SendEvent{call, event});
+      if (Hears(job, call, event)) tables.Emit(action::SendEvent{call, event});
     }
   }
   if (WorthKeeping(event)) job.history.emplace(job.last_event, std::move(event));
 }
 
-void SetState(Core& core, JobRecord& job, v1::Job::State state) {
+void SetState(CoordinatorTables& tables, JobRecord& job, v1::Job::State state) {
   job.state = state;
-  if (state == v1::Job::STATE_DRAINING) FillStats(core, job);
+  if (state == v1::Job::STATE_DRAINING) FillStats(tables, job);
   v1::JobEvent event;
   *event.mutable_state_changed() = JobView(job, JobDetail::kEvent);
-  Notify(core, job, std::move(event));
+  Notify(tables, job, std::move(event));
 }
 
-void Attach(Core& core, JobRecord& job, int64_t call, CallKind kind) {
-  core.jobs.AddCall(job, call, kind);
+void Attach(CoordinatorTables& tables, JobRecord& job, int64_t call, CallKind kind) {
+  tables.jobs.AddCall(job, call, kind);
   for (const auto& [number, event] : job.history) {
     if (event.has_state_changed() && Hears(job, call, event))
-      core.Emit(action::SendEvent{call, event});
+      tables.Emit(action::SendEvent{call, event});
   }
   for (const auto& [number, event] : job.history) {
     if (!event.has_state_changed() && !job.terminal() && Hears(job, call, event)) {
-      core.Emit(action::SendEvent{call, event});
+      tables.Emit(action::SendEvent{call, event});
     }
   }
-  if (job.terminal()) FinishCalls(core, job);
+  if (job.terminal()) FinishCalls(tables, job);
 }
 
-void Leave(Core& core, JobRecord& job, int64_t call) {
+void Leave(CoordinatorTables& tables, JobRecord& job, int64_t call) {
   const bool owner = job.owners.count(call) != 0;
-  core.jobs.RemoveCall(call);
+  tables.jobs.RemoveCall(call);
   if (!owner || !job.owners.empty() || job.detached()) return;
   // The call's deadline is the job's: whichever end is noticed first, the reason is the same.
-  if (core.now >= job.deadline) {
-    EndJob(core, job, v1::Job::STATE_FAILED, DeadlineError(job));
+  if (tables.now >= job.deadline) {
+    EndJob(tables, job, v1::Job::STATE_FAILED, DeadlineError(job));
   } else {
-    EndJob(core, job, v1::Job::STATE_CANCELLED, CancelledByClientError());
+    EndJob(tables, job, v1::Job::STATE_CANCELLED, CancelledByClientError());
   }
 }
 
-void EndJob(Core& core, JobRecord& job, v1::Job::State state, absl::Status error) {
+void EndJob(CoordinatorTables& tables, JobRecord& job, v1::Job::State state, absl::Status error) {
   if (job.terminal()) return;
-  core.ForgetPlan(std::exchange(job.planning, 0));
-  core.replan.erase(job.number);
-  core.queue.Remove(job.number);
+  tables.ForgetPlan(std::exchange(job.planning, 0));
+  tables.replan.erase(job.number);
+  tables.queue.Remove(job.number);
   job.error = std::move(error);
-  job.ended = core.now;
-  job.end_time = core.TimeOfDay(core.now);
-  const bool stays = SettleState(core, job, state);
-  SetState(core, job, state);
-  FinishCalls(core, job);
-  core.Log(LogLevel::kInfo, job.id,
-           job.error.ok() ? absl::StrCat("ended: ", StateName(state))
-                          : absl::StrCat("ended: ", StateName(state), " ", ErrorText(job.error)));
+  job.ended = tables.now;
+  job.end_time = tables.TimeOfDay(tables.now);
+  const bool stays = SettleState(tables, job, state);
+  SetState(tables, job, state);
+  FinishCalls(tables, job);
+  tables.Log(LogLevel::kInfo, job.id,
+             job.error.ok() ? absl::StrCat("ended: ", StateName(state))
+                            : absl::StrCat("ended: ", StateName(state), " ", ErrorText(job.error)));
   const int64_t run = std::exchange(job.run, 0);
-  core.timers.Cancel(TimerOf(job));
+  tables.timers.Cancel(TimerOf(job));
   ForgetPlacement(job);
-  core.place_again = true;
-  if (stays) return core.jobs.Hold(job);
-  core.jobs.Retire(job, job.ended);
-  HaltRun(core, run, Group::kAlive);
+  tables.place_again = true;
+  if (stays) return tables.jobs.Hold(job);
+  tables.jobs.Retire(job, job.ended);
+  HaltRun(tables, run, Group::kAlive);
 }
 
-void RunAgain(Core& core, JobRecord& job, const absl::Status& cause) {
+void RunAgain(CoordinatorTables& tables, JobRecord& job, const absl::Status& cause) {
   job.run = 0;
-  if (const JobRecord* lender = core.jobs.Find(job.lender);
+  if (const JobRecord* lender = tables.jobs.Find(job.lender);
       lender != nullptr && lender->kept.status == KeptStatus::kLost) {
-    EndJob(core, job, v1::Job::STATE_FAILED, LossError(core, *lender));
+    EndJob(tables, job, v1::Job::STATE_FAILED, LossError(tables, *lender));
     return;
   }
   // Inputs come only from who follows the job and hears where they are to go.
   const bool forsaken = job.owners.empty() && job.watchers.empty();
   if (forsaken || job.submission->request.single_attempt() ||
-      job.attempt >= core.options.max_attempts) {
-    EndJob(core, job, v1::Job::STATE_FAILED,
-           GroupLostError(cause, job.attempt, core.options.retry_after));
+      job.attempt >= tables.options.max_attempts) {
+    EndJob(tables, job, v1::Job::STATE_FAILED,
+           GroupLostError(cause, job.attempt, tables.options.retry_after));
     return;
   }
-  core.Log(LogLevel::kWarning, job.id, absl::StrCat("will run again: ", cause.message()));
+  tables.Log(LogLevel::kWarning, job.id, absl::StrCat("will run again: ", cause.message()));
   job.lost_cause = cause;
   ForgetPlacement(job);
   job.has_placement = false;
   job.placement.Clear();
-  core.replan.insert(job.number);
+  tables.replan.insert(job.number);
   job.result_deadline = absl::InfiniteFuture();
-  SetState(core, job, v1::Job::STATE_QUEUED);
-  Enqueue(core, job);
+  SetState(tables, job, v1::Job::STATE_QUEUED);
+  Enqueue(tables, job);
 }
 
 FairQueue::Entry QueueEntryOf(const Submission& submission, const JobPlan& plan, const Waits& job) {
@@ -218,30 +218,30 @@ FairQueue::Entry QueueEntryOf(const Submission& submission, const JobPlan& plan,
   return entry;
 }
 
-void Enqueue(Core& core, JobRecord& job) {
-  core.queue.Remove(job.number);
-  core.queue.Push(
+void Enqueue(CoordinatorTables& tables, JobRecord& job) {
+  tables.queue.Remove(job.number);
+  tables.queue.Push(
       QueueEntryOf(*job.submission, *job.plan, {job.number, job.principal, job.created}));
-  core.place_again = true;
-  ArmJobTimer(core, job);
+  tables.place_again = true;
+  ArmJobTimer(tables, job);
 }
 
-absl::Duration ResultTtl(const Core& core, const JobRecord& job) {
+absl::Duration ResultTtl(const CoordinatorTables& tables, const JobRecord& job) {
   const v1::RunJobRequest& request = job.submission->request;
   return request.has_result_ttl() ? DurationFromProto(request.result_ttl())
-                                  : core.options.default_result_ttl;
+                                  : tables.options.default_result_ttl;
 }
 
-void ArmJobTimer(Core& core, const JobRecord& job) {
+void ArmJobTimer(CoordinatorTables& tables, const JobRecord& job) {
   absl::Time next = std::min(job.deadline, job.result_deadline);
   for (const auto& [call, deadline] : job.call_deadlines) next = std::min(next, deadline);
   // While it is planned again it may have a place.
-  if (job.planning == 0) next = std::min(next, job.unplaceable_since + core.options.regroup_wait);
-  const RunRecord* run = core.runs.Find(job.run);
+  if (job.planning == 0) next = std::min(next, job.unplaceable_since + tables.options.regroup_wait);
+  const RunRecord* run = tables.runs.Find(job.run);
   if (run != nullptr && run->state == RunRecord::State::kUploading) {
     next = std::min(next, run->upload_deadline);
   }
-  core.timers.Set(TimerOf(job), next);
+  tables.timers.Set(TimerOf(job), next);
 }
 
 absl::Status DeadlineError(const JobRecord& job) {
@@ -249,27 +249,28 @@ absl::Status DeadlineError(const JobRecord& job) {
                                             : ExpiredRunningError(StateName(job.state));
 }
 
-void OnJobTimer(Core& core, int64_t number) {
-  JobRecord* job = core.jobs.Find(number);
+void OnJobTimer(CoordinatorTables& tables, int64_t number) {
+  JobRecord* job = tables.jobs.Find(number);
   if (job == nullptr) return;
-  EndLateCalls(core, *job);
+  EndLateCalls(tables, *job);
   if (job->terminal()) return;
-  const RunRecord* run = core.runs.Find(job->run);
+  const RunRecord* run = tables.runs.Find(job->run);
   absl::Status error;
-  if (core.now >= job->deadline) {
+  if (tables.now >= job->deadline) {
     error = DeadlineError(*job);
-  } else if (core.now >= job->result_deadline) {
+  } else if (tables.now >= job->result_deadline) {
     error = ResultExpiredError();
   } else if (run != nullptr && run->state == RunRecord::State::kUploading &&
-             core.now >= run->upload_deadline) {
+             tables.now >= run->upload_deadline) {
     error = UploadStalledError();
-  } else if (job->planning == 0 && core.now >= job->unplaceable_since + core.options.regroup_wait) {
-    error = UnplaceableError(core, *job);
+  } else if (job->planning == 0 &&
+             tables.now >= job->unplaceable_since + tables.options.regroup_wait) {
+    error = UnplaceableError(tables, *job);
   }
   if (error.ok()) {
-    ArmJobTimer(core, *job);
+    ArmJobTimer(tables, *job);
   } else {
-    EndJob(core, *job, v1::Job::STATE_FAILED, std::move(error));
+    EndJob(tables, *job, v1::Job::STATE_FAILED, std::move(error));
   }
 }
 

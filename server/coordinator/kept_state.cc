@@ -35,17 +35,17 @@ absl::StatusOr<Execution> Pin(const Execution& asked, const Execution& kept) {
   return pinned;
 }
 
-bool WorkersStay(const Core& core, const RunRecord& run) {
+bool WorkersStay(const CoordinatorTables& tables, const RunRecord& run) {
   return std::all_of(run.ranks.begin(), run.ranks.end(), [&](const RunRank& rank) {
-    const WorkerRecord* worker = core.workers.Find(rank.worker);
+    const WorkerRecord* worker = tables.workers.Find(rank.worker);
     return !rank.gone && worker != nullptr && !worker->leaving;
   });
 }
 
 }  // namespace
 
-int64_t KeptLimit(const Core& core, int64_t staging_bytes) {
-  return static_cast<int64_t>(core.options.kept_share * static_cast<double>(staging_bytes));
+int64_t KeptLimit(const CoordinatorTables& tables, int64_t staging_bytes) {
+  return static_cast<int64_t>(tables.options.kept_share * static_cast<double>(staging_bytes));
 }
 
 absl::Status StateError(const JobRecord& lender) {
@@ -64,20 +64,20 @@ absl::Status StateError(const JobRecord& lender) {
   return absl::OkStatus();
 }
 
-absl::Status LossError(const Core& core, const JobRecord& lender) {
-  return core.draining ? DrainingError(core.options.retry_after) : StateLostError(lender.id);
+absl::Status LossError(const CoordinatorTables& tables, const JobRecord& lender) {
+  return tables.draining ? DrainingError(tables.options.retry_after) : StateLostError(lender.id);
 }
 
-absl::StatusOr<UsedState> FindState(Core& core, absl::string_view principal,
+absl::StatusOr<UsedState> FindState(CoordinatorTables& tables, absl::string_view principal,
                                     const Submission& submission) {
   if (!submission.spec.uses_state()) return UsedState{nullptr, submission.execution};
   const std::string& name = submission.spec.gradients.state;
-  JobRecord* lender = core.jobs.Find(principal, name);
+  JobRecord* lender = tables.jobs.Find(principal, name);
   if (lender == nullptr || lender->kept.status == KeptStatus::kNone) {
     return StateNotFoundError(name);
   }
   if (lender->kept.status == KeptStatus::kAwaited) {
-    return StateNotReadyError(name, core.options.retry_after);
+    return StateNotReadyError(name, tables.options.retry_after);
   }
   RETURN_IF_ERROR(StateError(*lender));
   if (lender->submission->state_fingerprint != submission.state_fingerprint) {
@@ -87,42 +87,43 @@ absl::StatusOr<UsedState> FindState(Core& core, absl::string_view principal,
   return UsedState{lender, std::move(pinned)};
 }
 
-absl::StatusOr<UsedState> StateOf(Core& core, const JobRecord& job) {
+absl::StatusOr<UsedState> StateOf(CoordinatorTables& tables, const JobRecord& job) {
   if (job.lender == 0) return UsedState{nullptr, job.submission->execution};
-  JobRecord* lender = core.jobs.Find(job.lender);
+  JobRecord* lender = tables.jobs.Find(job.lender);
   ASSIGN_OR_RETURN(Execution pinned, Pin(job.submission->execution, lender->plan->execution));
   return UsedState{lender, std::move(pinned)};
 }
 
-absl::Status CheckMayKeep(const Core& core, absl::string_view principal,
+absl::Status CheckMayKeep(const CoordinatorTables& tables, absl::string_view principal,
                           const Submission& submission) {
   if (!submission.spec.keeps_state()) return absl::OkStatus();
-  if (core.keeping.size() >= core.options.max_kept_states) {
-    return TooManyStatesError(core.options.max_kept_states, core.options.retry_after);
+  if (tables.keeping.size() >= tables.options.max_kept_states) {
+    return TooManyStatesError(tables.options.max_kept_states, tables.options.retry_after);
   }
   // Their requests stay as long as they do, and leave others at least as much room; and those that
   // wait leave others half of the queue, since who would end a state must get in. For the ends of
   // states they may wait long: of those a principal has few.
-  const int64_t limit = core.options.max_request_bytes / 2;
+  const int64_t limit = tables.options.max_request_bytes / 2;
   int64_t bytes = submission.bytes;
   size_t waiting = 0, own_for_states = 0;
-  for (int64_t number : core.keeping) {
-    const JobRecord& job = *core.jobs.Find(number);
+  for (int64_t number : tables.keeping) {
+    const JobRecord& job = *tables.jobs.Find(number);
     bytes += job.submission->bytes;
     if (job.terminal() || job.run != 0) continue;
     ++waiting;
     if (job.waits_for_states && job.principal == principal) ++own_for_states;
   }
-  const size_t half = std::max<size_t>(1, core.options.max_queued_jobs / 2);
-  if (waiting >= half) return KeepersQueueFullError(half, core.options.retry_after);
-  if (own_for_states >= core.options.max_waiting_keepers) {
-    return KeepersQueueFullError(core.options.max_waiting_keepers, core.options.retry_after);
+  const size_t half = std::max<size_t>(1, tables.options.max_queued_jobs / 2);
+  if (waiting >= half) return KeepersQueueFullError(half, tables.options.retry_after);
+  if (own_for_states >= tables.options.max_waiting_keepers) {
+    return KeepersQueueFullError(tables.options.max_waiting_keepers, tables.options.retry_after);
   }
   if (bytes <= limit) return absl::OkStatus();
-  return RequestBytesFullError(limit, core.options.retry_after);
+  return RequestBytesFullError(limit, tables.options.retry_after);
 }
 
-absl::Status CheckPlanOnState(const Core& core, const JobPlan& plan, const JobRecord& lender) {
+absl::Status CheckPlanOnState(const CoordinatorTables& tables, const JobPlan& plan,
+                              const JobRecord& lender) {
   const std::vector<Shard>& ours = plan.shards.shards;
   const std::vector<Shard>& kept = lender.plan->shards.shards;
   const bool same = std::equal(
@@ -131,38 +132,39 @@ absl::Status CheckPlanOnState(const Core& core, const JobPlan& plan, const JobRe
                a.kv_rows.ranges() == b.kv_rows.ranges();
       });
   if (!same) return OtherShardsError();
-  const RunRecord* run = core.runs.Find(lender.kept.run);
+  const RunRecord* run = tables.runs.Find(lender.kept.run);
   for (size_t rank = 0; run != nullptr && rank < run->ranks.size(); ++rank) {
     const PoolBytes need{plan.bytes[rank].total() + lender.plan->bytes[rank].total(),
                          plan.cost.peak_bytes_per_rank, 0};
-    if (!core.ledger.CouldHold(run->ranks[rank].worker, need)) return StateCapacityError(lender.id);
+    if (!tables.ledger.CouldHold(run->ranks[rank].worker, need))
+      return StateCapacityError(lender.id);
   }
   return absl::OkStatus();
 }
 
-void TakeState(Core& core, JobRecord& job, JobRecord* lender) {
+void TakeState(CoordinatorTables& tables, JobRecord& job, JobRecord* lender) {
   if (job.submission->spec.keeps_state()) {
     job.kept.status = KeptStatus::kAwaited;
-    core.keeping.insert(job.number);
+    tables.keeping.insert(job.number);
   }
   if (lender == nullptr) return;
   job.lender = lender->number;
   ++lender->kept.users;
 }
 
-bool SettleState(Core& core, JobRecord& job, v1::Job::State state) {
+bool SettleState(CoordinatorTables& tables, JobRecord& job, v1::Job::State state) {
   const bool succeeded = state == v1::Job::STATE_SUCCEEDED;
-  core.kept_again |= job.lender != 0 || job.kept.status != KeptStatus::kNone;
+  tables.kept_again |= job.lender != 0 || job.kept.status != KeptStatus::kNone;
   if (job.lender != 0) {
-    JobRecord* lender = core.jobs.Find(job.lender);
+    JobRecord* lender = tables.jobs.Find(job.lender);
     --lender->kept.users;
     if (succeeded && job.submission->spec.gradients.release_state) {
-      EndState(core, *lender, KeptStatus::kReleased);
+      EndState(tables, *lender, KeptStatus::kReleased);
     }
   }
   if (job.kept.status != KeptStatus::kAwaited) return false;
-  RunRecord* run = core.runs.Find(job.run);
-  const bool stays = succeeded && run != nullptr && !core.draining && WorkersStay(core, *run);
+  RunRecord* run = tables.runs.Find(job.run);
+  const bool stays = succeeded && run != nullptr && !tables.draining && WorkersStay(tables, *run);
   if (!stays) {
     job.kept.status = succeeded ? KeptStatus::kLost : KeptStatus::kNone;
     return false;
@@ -170,18 +172,18 @@ bool SettleState(Core& core, JobRecord& job, v1::Job::State state) {
   const absl::Duration keep = *job.submission->spec.forward.keep_state;
   job.kept.status = KeptStatus::kHeld;
   job.kept.run = run->number;
-  job.kept.expires = core.now + keep;
-  job.kept.expire_time = core.TimeOfDay(job.kept.expires);
-  core.timers.Set(TimerOf(job), job.kept.expires);
+  job.kept.expires = tables.now + keep;
+  job.kept.expire_time = tables.TimeOfDay(job.kept.expires);
+  tables.timers.Set(TimerOf(job), job.kept.expires);
   run->state = RunRecord::State::kKept;
   return true;
 }
 
-void EndState(Core& core, JobRecord& job, KeptStatus why) {
+void EndState(CoordinatorTables& tables, JobRecord& job, KeptStatus why) {
   if (job.kept.status != KeptStatus::kHeld && job.kept.status != KeptStatus::kAwaited) return;
   job.kept.status = why;
-  core.timers.Cancel(TimerOf(job));
-  core.kept_again = true;
+  tables.timers.Cancel(TimerOf(job));
+  tables.kept_again = true;
 }
 
 }  // namespace annulus

@@ -13,78 +13,78 @@
 namespace annulus {
 namespace {
 
-bool AnyLeaves(const Core& core, const RunRecord& run) {
+bool AnyLeaves(const CoordinatorTables& tables, const RunRecord& run) {
   return std::any_of(run.ranks.begin(), run.ranks.end(), [&](const RunRank& rank) {
-    const WorkerRecord* worker = core.workers.Find(rank.worker);
+    const WorkerRecord* worker = tables.workers.Find(rank.worker);
     return worker != nullptr && worker->leaving;
   });
 }
 
 // Jobs that have a run learn it from their run's loss.
-void EndWaitingUsers(Core& core, const JobRecord& lender) {
+void EndWaitingUsers(CoordinatorTables& tables, const JobRecord& lender) {
   std::vector<int64_t> waiting;
-  for (const auto& [number, job] : core.jobs.all()) {
+  for (const auto& [number, job] : tables.jobs.all()) {
     if (job.lender == lender.number && !job.terminal() && job.run == 0) waiting.push_back(number);
   }
   for (int64_t number : waiting) {
-    EndJob(core, *core.jobs.Find(number), v1::Job::STATE_FAILED, LossError(core, lender));
+    EndJob(tables, *tables.jobs.Find(number), v1::Job::STATE_FAILED, LossError(tables, lender));
   }
 }
 
 // True when there is nothing left to do for the job's state.
-bool DropIfUnused(Core& core, JobRecord& job) {
+bool DropIfUnused(CoordinatorTables& tables, JobRecord& job) {
   // Of a job that has not ended its end decides.
   if (!job.terminal()) return false;
   if (job.kept.status == KeptStatus::kHeld) return false;
   if (job.kept.run == 0) return true;
-  const RunRecord* run = core.runs.Find(job.kept.run);
+  const RunRecord* run = tables.runs.Find(job.kept.run);
   if (job.kept.users > 0 || (run != nullptr && run->borrowers > 0)) return false;
-  core.Log(LogLevel::kInfo, job.id, "its state is no longer kept");
-  HaltRun(core, std::exchange(job.kept.run, 0), Group::kAlive);
-  core.jobs.Unhold(job, core.now);
+  tables.Log(LogLevel::kInfo, job.id, "its state is no longer kept");
+  HaltRun(tables, std::exchange(job.kept.run, 0), Group::kAlive);
+  tables.jobs.Unhold(job, tables.now);
   return true;
 }
 
 }  // namespace
 
-void OnReleaseState(Core& core, const event::ReleaseState& event) {
-  JobRecord* job = core.jobs.Find(event.principal, event.job_id);
+void OnReleaseState(CoordinatorTables& tables, const event::ReleaseState& event) {
+  JobRecord* job = tables.jobs.Find(event.principal, event.job_id);
   if (job == nullptr) {
-    core.Emit(action::Answer{event.call, JobNotFoundError(event.job_id)});
+    tables.Emit(action::Answer{event.call, JobNotFoundError(event.job_id)});
   } else if (job->kept.status == KeptStatus::kNone) {
-    core.Emit(action::Answer{event.call, NoStateToReleaseError(event.job_id)});
+    tables.Emit(action::Answer{event.call, NoStateToReleaseError(event.job_id)});
   } else {
-    EndState(core, *job, KeptStatus::kReleased);
-    core.Emit(action::Answer{event.call, JobView(*job, JobDetail::kListed)});
+    EndState(tables, *job, KeptStatus::kReleased);
+    tables.Emit(action::Answer{event.call, JobView(*job, JobDetail::kListed)});
   }
 }
 
-void OnKeptTimer(Core& core, int64_t number) {
-  JobRecord* job = core.jobs.Find(number);
+void OnKeptTimer(CoordinatorTables& tables, int64_t number) {
+  JobRecord* job = tables.jobs.Find(number);
   if (job == nullptr || job->kept.status != KeptStatus::kHeld) return;
-  if (core.now >= job->kept.expires) EndState(core, *job, KeptStatus::kExpired);
+  if (tables.now >= job->kept.expires) EndState(tables, *job, KeptStatus::kExpired);
 }
 
-void LoseKeptRun(Core& core, const RunRecord& run) {
-  JobRecord* job = core.jobs.Find(run.job);
+void LoseKeptRun(CoordinatorTables& tables, const RunRecord& run) {
+  JobRecord* job = tables.jobs.Find(run.job);
   // Who uses a state that was released or has expired needs it all the same.
-  EndState(core, *job, KeptStatus::kLost);
+  EndState(tables, *job, KeptStatus::kLost);
   job->kept.status = KeptStatus::kLost;
-  core.kept_again = true;
+  tables.kept_again = true;
 }
 
-void SettleKept(Core& core) {
-  while (std::exchange(core.kept_again, false)) {
-    const std::vector<int64_t> keeping(core.keeping.begin(), core.keeping.end());
+void SettleKept(CoordinatorTables& tables) {
+  while (std::exchange(tables.kept_again, false)) {
+    const std::vector<int64_t> keeping(tables.keeping.begin(), tables.keeping.end());
     for (int64_t number : keeping) {
-      JobRecord& job = *core.jobs.Find(number);
-      const RunRecord* run = core.runs.Find(job.kept.run);
-      const bool leaves = core.draining || (run != nullptr && AnyLeaves(core, *run));
+      JobRecord& job = *tables.jobs.Find(number);
+      const RunRecord* run = tables.runs.Find(job.kept.run);
+      const bool leaves = tables.draining || (run != nullptr && AnyLeaves(tables, *run));
       if (job.kept.status == KeptStatus::kHeld && leaves) {
-        EndState(core, job, KeptStatus::kLost);
+        EndState(tables, job, KeptStatus::kLost);
       }
-      if (job.kept.status == KeptStatus::kLost && job.kept.users > 0) EndWaitingUsers(core, job);
-      if (DropIfUnused(core, job)) core.keeping.erase(number);
+      if (job.kept.status == KeptStatus::kLost && job.kept.users > 0) EndWaitingUsers(tables, job);
+      if (DropIfUnused(tables, job)) tables.keeping.erase(number);
     }
   }
 }

@@ -8,17 +8,17 @@ namespace annulus {
 // How kept states end (kept_state.h says what they are).
 
 // Somebody wants the state gone.
-void OnReleaseState(Core& core, const event::ReleaseState& event);
+void OnReleaseState(CoordinatorTables& tables, const event::ReleaseState& event);
 
 // Its time may be over.
-void OnKeptTimer(Core& core, int64_t job);
+void OnKeptTimer(CoordinatorTables& tables, int64_t job);
 
 // A rank of the run is lost, and with it the state.
-void LoseKeptRun(Core& core, const RunRecord& run);
+void LoseKeptRun(CoordinatorTables& tables, const RunRecord& run);
 
 // Ends the states whose workers leave, and the waiting jobs whose state is lost; drops what nobody
 // uses any more. The end of every event calls it.
-void SettleKept(Core& core);
+void SettleKept(CoordinatorTables& tables);
 
 }  // namespace annulus
 

@@ -33,7 +33,7 @@ void DescribePaces(const WorkerRecord& worker, v1::WorkerInfo* info) {
   for (const auto& [of, pace] : worker.paces.all()) {
     if (pace.runs() == 0) continue;
     const KernelRates& kernel = worker.rates.kernels[of.kernel];
-    v1::ShownPace* view = info->add_shown();
+    v1::WorkerSpeedEstimator* view = info->add_shown();
     view->set_dtype(static_cast<v1::DataType>(of.dtype));
     view->set_arithmetic(static_cast<v1::AttentionSpec::Arithmetic>(kernel.arithmetic));
     view->set_gradients(of.gradients);
@@ -43,12 +43,12 @@ void DescribePaces(const WorkerRecord& worker, v1::WorkerInfo* info) {
   }
 }
 
-void DescribeWorkers(const Core& core, v1::ServerInfo* info) {
+void DescribeWorkers(const CoordinatorTables& tables, v1::ServerInfo* info) {
   // Each slot has one worker; their numbers tell only who came first.
   std::map<std::string, int64_t> by_slot;
-  for (const auto& [number, worker] : core.workers.all()) by_slot[worker.slot()] = number;
+  for (const auto& [number, worker] : tables.workers.all()) by_slot[worker.slot()] = number;
   for (const auto& [slot, number] : by_slot) {
-    const WorkerRecord& worker = *core.workers.Find(number);
+    const WorkerRecord& worker = *tables.workers.Find(number);
     v1::WorkerInfo* view = info->add_workers();
     view->set_slot(slot);
     view->set_state(worker.leaving   ? v1::WorkerInfo::STATE_DRAINING
@@ -56,7 +56,7 @@ void DescribeWorkers(const Core& core, v1::ServerInfo* info) {
                                      : v1::WorkerInfo::STATE_SUSPECT);
     view->set_backend(worker.info.backend());
     view->set_data_endpoint(worker.info.data_endpoint());
-    const PoolBytes used = core.ledger.used(number), limits = core.ledger.limits(number);
+    const PoolBytes used = tables.ledger.used(number), limits = tables.ledger.limits(number);
     SetBudget(view->mutable_staging(), used.staging, limits.staging);
     SetBudget(view->mutable_device(), used.device, limits.device);
     SetBudget(view->mutable_sessions(), 0, worker.info.session_limit_bytes());
@@ -66,8 +66,8 @@ void DescribeWorkers(const Core& core, v1::ServerInfo* info) {
   }
 }
 
-void DescribeGroups(const Core& core, v1::ServerInfo* info) {
-  for (const auto& [number, group] : core.groups.all()) {
+void DescribeGroups(const CoordinatorTables& tables, v1::ServerInfo* info) {
+  for (const auto& [number, group] : tables.groups.all()) {
     if (!group.live()) continue;
     v1::GroupInfo* view = info->add_groups();
     view->set_generation(number);
@@ -89,31 +89,31 @@ void DescribeLimits(const CoordinatorOptions& options, v1::ServerLimits* limits)
 }
 
 // Why deterministic jobs are refused whatever else they ask for; empty: they are not.
-std::string WhyNotDeterministic(const Core& core) {
+std::string WhyNotDeterministic(const CoordinatorTables& tables) {
   Submission any;
   any.spec.deterministic = true;
-  const ErrorDetail refusal = DetailOf(CheckAlike(core, any));
+  const ErrorDetail refusal = DetailOf(CheckAlike(tables, any));
   return refusal.fields.empty() ? std::string() : refusal.fields.front().description;
 }
 
 // Why a request with the feature is refused by the workers that are ready now, by each or by all
 // together; empty: they serve it, or none is ready.
-std::string WhyRefused(const Core& core, const Capability& capability) {
+std::string WhyRefused(const CoordinatorTables& tables, const Capability& capability) {
   std::string why;
-  for (const auto& [number, worker] : core.workers.all()) {
+  for (const auto& [number, worker] : tables.workers.all()) {
     if (!worker.ready()) continue;
     const std::optional<std::string> lacking = WhyLacking(worker.info, capability.feature);
     if (!lacking.has_value()) {
-      return capability.field_path == "spec.deterministic" ? WhyNotDeterministic(core) : "";
+      return capability.field_path == "spec.deterministic" ? WhyNotDeterministic(tables) : "";
     }
     if (why.empty()) why = *lacking;
   }
   return why;
 }
 
-void DescribeCapabilities(const Core& core, v1::ServerInfo* info) {
+void DescribeCapabilities(const CoordinatorTables& tables, v1::ServerInfo* info) {
   for (const Capability& capability : CapabilityTable()) {
-    const std::string lacking = capability.served ? WhyRefused(core, capability) : std::string();
+    const std::string lacking = capability.served ? WhyRefused(tables, capability) : std::string();
     v1::CapabilityInfo* view = info->add_capabilities();
     view->set_feature(capability.feature);
     view->set_served(capability.served && lacking.empty());
@@ -122,7 +122,8 @@ void DescribeCapabilities(const Core& core, v1::ServerInfo* info) {
   }
 }
 
-absl::StatusOr<v1::ListJobsResponse> List(const Core& core, const event::ListJobs& event) {
+absl::StatusOr<v1::ListJobsResponse> List(const CoordinatorTables& tables,
+                                          const event::ListJobs& event) {
   int32_t size = event.request.page_size();
   if (size < 0) return InvalidPageError("page_size", "0 or more");
   size = size == 0 ? kDefaultPage : std::min(size, kLargestPage);
@@ -132,13 +133,13 @@ absl::StatusOr<v1::ListJobsResponse> List(const Core& core, const event::ListJob
     return InvalidPageError("page_token", "not one that ListJobs gave");
   }
   const std::vector<const JobRecord*> jobs =
-      core.jobs.List(event.principal, before, static_cast<size_t>(size) + 1);
+      tables.jobs.List(event.principal, before, static_cast<size_t>(size) + 1);
   v1::ListJobsResponse response;
   size_t bytes = 0, listed = 0;
   for (; listed < jobs.size() && listed < static_cast<size_t>(size); ++listed) {
     v1::Job job = JobView(*jobs[listed], JobDetail::kListed);
     bytes += job.ByteSizeLong();
-    if (listed > 0 && bytes > core.options.max_page_bytes) break;
+    if (listed > 0 && bytes > tables.options.max_page_bytes) break;
     *response.add_jobs() = std::move(job);
   }
   if (jobs.size() > listed) {
@@ -149,72 +150,72 @@ absl::StatusOr<v1::ListJobsResponse> List(const Core& core, const event::ListJob
 
 }  // namespace
 
-void OnWatchJob(Core& core, const event::WatchJob& event) {
-  JobRecord* job = core.jobs.Find(event.principal, event.job_id);
+void OnWatchJob(CoordinatorTables& tables, const event::WatchJob& event) {
+  JobRecord* job = tables.jobs.Find(event.principal, event.job_id);
   if (job == nullptr) {
-    core.Emit(action::FinishCall{event.call, JobNotFoundError(event.job_id)});
-  } else if (job->owners.size() + job->watchers.size() >= core.options.max_calls_per_job) {
-    core.Emit(action::FinishCall{
-        event.call, TooManyCallsError(core.options.max_calls_per_job, core.options.retry_after)});
+    tables.Emit(action::FinishCall{event.call, JobNotFoundError(event.job_id)});
+  } else if (job->owners.size() + job->watchers.size() >= tables.options.max_calls_per_job) {
+    tables.Emit(action::FinishCall{event.call, TooManyCallsError(tables.options.max_calls_per_job,
+                                                                 tables.options.retry_after)});
   } else {
-    Attach(core, *job, event.call, CallKind::kWatcher);
+    Attach(tables, *job, event.call, CallKind::kWatcher);
   }
 }
 
-void OnGetJob(Core& core, const event::GetJob& event) {
-  const JobRecord* job = core.jobs.Find(event.principal, event.job_id);
+void OnGetJob(CoordinatorTables& tables, const event::GetJob& event) {
+  const JobRecord* job = tables.jobs.Find(event.principal, event.job_id);
   if (job == nullptr) {
-    core.Emit(action::Answer{event.call, JobNotFoundError(event.job_id)});
+    tables.Emit(action::Answer{event.call, JobNotFoundError(event.job_id)});
   } else {
     const bool has_spec = !job->terminal() || job->kept.run != 0;
-    core.Emit(action::Answer{event.call,
-                             JobView(*job, has_spec ? JobDetail::kFull : JobDetail::kListed)});
+    tables.Emit(action::Answer{event.call,
+                               JobView(*job, has_spec ? JobDetail::kFull : JobDetail::kListed)});
   }
 }
 
-void OnCancelJob(Core& core, const event::CancelJob& event) {
-  JobRecord* job = core.jobs.Find(event.principal, event.job_id);
+void OnCancelJob(CoordinatorTables& tables, const event::CancelJob& event) {
+  JobRecord* job = tables.jobs.Find(event.principal, event.job_id);
   if (job == nullptr) {
-    core.Emit(action::Answer{event.call, JobNotFoundError(event.job_id)});
+    tables.Emit(action::Answer{event.call, JobNotFoundError(event.job_id)});
     return;
   }
-  EndJob(core, *job, v1::Job::STATE_CANCELLED, CancelledByClientError());
-  core.Emit(action::Answer{event.call, JobView(*job, JobDetail::kListed)});
+  EndJob(tables, *job, v1::Job::STATE_CANCELLED, CancelledByClientError());
+  tables.Emit(action::Answer{event.call, JobView(*job, JobDetail::kListed)});
 }
 
-void OnListJobs(Core& core, const event::ListJobs& event) {
-  absl::StatusOr<v1::ListJobsResponse> page = List(core, event);
+void OnListJobs(CoordinatorTables& tables, const event::ListJobs& event) {
+  absl::StatusOr<v1::ListJobsResponse> page = List(tables, event);
   if (page.ok()) {
-    core.Emit(action::Answer{event.call, *std::move(page)});
+    tables.Emit(action::Answer{event.call, *std::move(page)});
   } else {
-    core.Emit(action::Answer{event.call, page.status()});
+    tables.Emit(action::Answer{event.call, page.status()});
   }
 }
 
-void OnGetServerInfo(Core& core, const event::GetServerInfo& event) {
+void OnGetServerInfo(CoordinatorTables& tables, const event::GetServerInfo& event) {
   v1::ServerInfo info;
-  info.set_version(core.options.version);
-  info.set_ready(core.ready);
-  DescribeLimits(core.options, info.mutable_limits());
-  DescribeWorkers(core, &info);
-  DescribeGroups(core, &info);
-  DescribeCapabilities(core, &info);
-  info.set_term(core.term);
-  const size_t queued = core.queued_jobs();
+  info.set_version(tables.options.version);
+  info.set_ready(tables.ready);
+  DescribeLimits(tables.options, info.mutable_limits());
+  DescribeWorkers(tables, &info);
+  DescribeGroups(tables, &info);
+  DescribeCapabilities(tables, &info);
+  info.set_term(tables.term);
+  const size_t queued = tables.queued_jobs();
   info.set_queued_jobs(static_cast<int32_t>(queued));
-  info.set_running_jobs(static_cast<int32_t>(core.jobs.active() - queued));
-  core.Emit(action::Answer{event.call, std::move(info)});
+  info.set_running_jobs(static_cast<int32_t>(tables.jobs.active() - queued));
+  tables.Emit(action::Answer{event.call, std::move(info)});
 }
 
-void OnCallGone(Core& core, int64_t call) {
-  JobRecord* job = core.jobs.FindCall(call);
+void OnCallGone(CoordinatorTables& tables, int64_t call) {
+  JobRecord* job = tables.jobs.FindCall(call);
   if (job == nullptr) {
-    const auto dry_run = std::find_if(core.plannings.begin(), core.plannings.end(),
+    const auto dry_run = std::find_if(tables.plannings.begin(), tables.plannings.end(),
                                       [call](const auto& p) { return p.second.call == call; });
-    if (dry_run != core.plannings.end()) core.ForgetPlan(dry_run->first);
+    if (dry_run != tables.plannings.end()) tables.ForgetPlan(dry_run->first);
     return;
   }
-  Leave(core, *job, call);
+  Leave(tables, *job, call);
 }
 
 }  // namespace annulus

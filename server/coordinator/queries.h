@@ -8,16 +8,16 @@ namespace annulus {
 // What clients ask of jobs and of the service. Another principal's job is not found, like one that
 // does not exist.
 
-void OnWatchJob(Core& core, const event::WatchJob& event);
-void OnGetJob(Core& core, const event::GetJob& event);
-void OnCancelJob(Core& core, const event::CancelJob& event);
+void OnWatchJob(CoordinatorTables& tables, const event::WatchJob& event);
+void OnGetJob(CoordinatorTables& tables, const event::GetJob& event);
+void OnCancelJob(CoordinatorTables& tables, const event::CancelJob& event);
 // Pages follow the order of submission, newest first; a page token stays good while jobs come and
 // go.
-void OnListJobs(Core& core, const event::ListJobs& event);
-void OnGetServerInfo(Core& core, const event::GetServerInfo& event);
+void OnListJobs(CoordinatorTables& tables, const event::ListJobs& event);
+void OnGetServerInfo(CoordinatorTables& tables, const event::GetServerInfo& event);
 
 // The last owner's end cancels a job that is not detached.
-void OnCallGone(Core& core, int64_t call);
+void OnCallGone(CoordinatorTables& tables, int64_t call);
 
 }  // namespace annulus
 

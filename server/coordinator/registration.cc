@@ -24,9 +24,9 @@ absl::Status CheckName(const std::string& name, const char* what) {
   return absl::OkStatus();
 }
 
-absl::Status CheckTerm(const Core& core, const control::v1::WorkerEvent& event) {
+absl::Status CheckTerm(const CoordinatorTables& tables, const control::v1::WorkerEvent& event) {
   const int64_t latest =
-      std::max(core.term, absl::ToUnixMicros(core.TimeOfDay(core.now) + kMaxTermLead));
+      std::max(tables.term, absl::ToUnixMicros(tables.TimeOfDay(tables.now) + kMaxTermLead));
   if (HighestTermOf(event) <= latest) return absl::OkStatus();
   return InvalidRegistrationError("highest_term: far beyond the present time");
 }
@@ -71,20 +71,20 @@ absl::string_view DeviceOf(const control::v1::Register& info) {
 }
 
 // What the operator said, whoever is here.
-absl::Status CheckWanted(const Core& core, const control::v1::Register& info) {
-  if (core.options.worker_kind == WorkerKind::kAny) return absl::OkStatus();
+absl::Status CheckWanted(const CoordinatorTables& tables, const control::v1::Register& info) {
+  if (tables.options.worker_kind == WorkerKind::kAny) return absl::OkStatus();
   const absl::string_view wanted =
-      core.options.worker_kind == WorkerKind::kCuda ? "a GPU" : "a CPU";
+      tables.options.worker_kind == WorkerKind::kCuda ? "a GPU" : "a CPU";
   return DeviceOf(info) == wanted ? absl::OkStatus() : UnwantedDeviceError(DeviceOf(info), wanted);
 }
 
 // Ranks of two kinds cannot meet in a group. The one whose place it takes does not count, nor does
 // anybody where a higher term begins, which voids them all.
-absl::Status CheckDevice(const Core& core, const control::v1::WorkerEvent& event,
+absl::Status CheckDevice(const CoordinatorTables& tables, const control::v1::WorkerEvent& event,
                          const WorkerRecord* present) {
   const control::v1::Register& info = event.register_();
-  if (HighestTermOf(event) > core.term) return absl::OkStatus();
-  for (const auto& [number, worker] : core.workers.all()) {
+  if (HighestTermOf(event) > tables.term) return absl::OkStatus();
+  for (const auto& [number, worker] : tables.workers.all()) {
     if (&worker != present && DeviceOf(worker.info) != DeviceOf(info)) {
       return OtherDeviceError(DeviceOf(info), worker.slot(), DeviceOf(worker.info));
     }
@@ -93,9 +93,9 @@ absl::Status CheckDevice(const Core& core, const control::v1::WorkerEvent& event
 }
 
 // It has had commands of this term, or is remembered, and is not known any more.
-bool WasLost(const Core& core, const control::v1::WorkerEvent& event) {
-  if (event.term() == core.term && event.ack() > 0) return true;
-  const auto& lost = core.lost_incarnations;
+bool WasLost(const CoordinatorTables& tables, const control::v1::WorkerEvent& event) {
+  if (event.term() == tables.term && event.ack() > 0) return true;
+  const auto& lost = tables.lost_incarnations;
   return std::find(lost.begin(), lost.end(), event.register_().incarnation()) != lost.end();
 }
 
@@ -107,24 +107,25 @@ int64_t HighestTermOf(const control::v1::WorkerEvent& event) {
   return std::max(event.register_().highest_term(), event.term());
 }
 
-RegistrationVerdict JudgeRegistration(const Core& core, const control::v1::WorkerEvent& event) {
+RegistrationVerdict JudgeRegistration(const CoordinatorTables& tables,
+                                      const control::v1::WorkerEvent& event) {
   const control::v1::Register& info = event.register_();
   if (absl::Status s = CheckRegister(info); !s.ok()) return Refuse(std::move(s));
-  if (absl::Status s = CheckWanted(core, info); !s.ok()) return Refuse(std::move(s));
-  if (absl::Status s = CheckTerm(core, event); !s.ok()) return Refuse(std::move(s));
-  const WorkerRecord* present = core.workers.BySlot(info.slot());
+  if (absl::Status s = CheckWanted(tables, info); !s.ok()) return Refuse(std::move(s));
+  if (absl::Status s = CheckTerm(tables, event); !s.ok()) return Refuse(std::move(s));
+  const WorkerRecord* present = tables.workers.BySlot(info.slot());
   if (present != nullptr && present->info.incarnation() == info.incarnation()) {
     return {Kind::kReconnect, absl::OkStatus(), present->number};
   }
-  if (WasLost(core, event)) {
+  if (WasLost(tables, event)) {
     return Refuse(present != nullptr ? SlotTakenError(info.slot())
                                      : LeaseExpiredError(info.slot()));
   }
-  if (absl::Status s = CheckDevice(core, event, present); !s.ok()) return Refuse(std::move(s));
-  if (core.draining) return Refuse(DrainingError(core.options.retry_after));
+  if (absl::Status s = CheckDevice(tables, event, present); !s.ok()) return Refuse(std::move(s));
+  if (tables.draining) return Refuse(DrainingError(tables.options.retry_after));
   if (present != nullptr) return {Kind::kReplace, absl::OkStatus(), present->number};
-  if (core.workers.all().size() >= static_cast<size_t>(core.options.max_workers)) {
-    return Refuse(TooManyWorkersError(core.options.max_workers));
+  if (tables.workers.all().size() >= static_cast<size_t>(tables.options.max_workers)) {
+    return Refuse(TooManyWorkersError(tables.options.max_workers));
   }
   return {Kind::kAccept, absl::OkStatus(), 0};
 }

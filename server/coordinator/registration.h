@@ -19,7 +19,8 @@ struct RegistrationVerdict {
 };
 
 // `event` carries a Register.
-RegistrationVerdict JudgeRegistration(const Core& core, const control::v1::WorkerEvent& event);
+RegistrationVerdict JudgeRegistration(const CoordinatorTables& tables,
+                                      const control::v1::WorkerEvent& event);
 
 // The highest term that a worker says it knows.
 int64_t HighestTermOf(const control::v1::WorkerEvent& event);

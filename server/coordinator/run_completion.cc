@@ -10,82 +10,83 @@ namespace {
 
 TimerKey TimerOf(int64_t run) { return {TimerKey::Kind::kRun, run}; }
 
-void AwaitAnswers(Core& core, const RunRecord& run) {
+void AwaitAnswers(CoordinatorTables& tables, const RunRecord& run) {
   std::vector<int64_t> workers;
   for (const RunRank& rank : run.ranks) workers.push_back(rank.worker);
-  core.timers.Set(TimerOf(run.number), core.now + AnswerTime(core, workers));
+  tables.timers.Set(TimerOf(run.number), tables.now + AnswerTime(tables, workers));
 }
 
-void EraseIfGone(Core& core, int64_t number) {
-  const RunRecord& run = *core.runs.Find(number);
+void EraseIfGone(CoordinatorTables& tables, int64_t number) {
+  const RunRecord& run = *tables.runs.Find(number);
   if (!std::all_of(run.ranks.begin(), run.ranks.end(), [](const RunRank& r) { return r.gone; }))
     return;
-  if (RunRecord* lender = core.runs.Find(run.lender); lender != nullptr) {
+  if (RunRecord* lender = tables.runs.Find(run.lender); lender != nullptr) {
     --lender->borrowers;
-    core.kept_again = true;
+    tables.kept_again = true;
   }
-  core.timers.Cancel(TimerOf(number));
-  core.runs.Erase(number);
-  core.family_dirty = true;  // A group or a worker that waited for its last run may go.
+  tables.timers.Cancel(TimerOf(number));
+  tables.runs.Erase(number);
+  tables.family_dirty = true;  // A group or a worker that waited for its last run may go.
 }
 
-void DropRun(Core& core, RunRecord& run) {
+void DropRun(CoordinatorTables& tables, RunRecord& run) {
   run.state = RunRecord::State::kDropping;
-  AwaitAnswers(core, run);
+  AwaitAnswers(tables, run);
   for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
     if (run.ranks[rank].gone) continue;
     control::v1::WorkerCommand command;
     *command.mutable_drop()->mutable_shard() = run.Key(static_cast<int32_t>(rank));
-    core.Send(run.ranks[rank].worker, std::move(command));
+    tables.Send(run.ranks[rank].worker, std::move(command));
   }
-  core.place_again = core.advance_again = true;
-  EraseIfGone(core, run.number);
+  tables.place_again = tables.advance_again = true;
+  EraseIfGone(tables, run.number);
 }
 
 }  // namespace
 
-void HaltRun(Core& core, int64_t number, Group group) {
-  RunRecord* run = core.runs.Find(number);
+void HaltRun(CoordinatorTables& tables, int64_t number, Group group) {
+  RunRecord* run = tables.runs.Find(number);
   if (run == nullptr || run->state == RunRecord::State::kDropping) return;
   if (group == Group::kAlive && run->SegmentsDone() < run->issued) {
     if (run->state == RunRecord::State::kHalting) return;
     run->state = RunRecord::State::kHalting;
-    AwaitAnswers(core, *run);
-    core.place_again = core.advance_again = true;
+    AwaitAnswers(tables, *run);
+    tables.place_again = tables.advance_again = true;
     return;
   }
-  DropRun(core, *run);
+  DropRun(tables, *run);
 }
 
-void ContinueHalting(Core& core, int64_t number) {
-  RunRecord* run = core.runs.Find(number);
+void ContinueHalting(CoordinatorTables& tables, int64_t number) {
+  RunRecord* run = tables.runs.Find(number);
   if (run != nullptr && run->state == RunRecord::State::kHalting)
-    HaltRun(core, number, Group::kAlive);
+    HaltRun(tables, number, Group::kAlive);
 }
 
-void RankFreed(Core& core, RunRecord& run, int32_t rank) {
+void RankFreed(CoordinatorTables& tables, RunRecord& run, int32_t rank) {
   run.ranks[rank].gone = true;
-  core.ledger.Release(run.number, run.ranks[rank].worker);
-  core.place_again = core.advance_again = true;
+  tables.ledger.Release(run.number, run.ranks[rank].worker);
+  tables.place_again = tables.advance_again = true;
 }
 
-void RankGone(Core& core, int64_t number, int32_t rank) {
-  RunRecord* run = core.runs.Find(number);
+void RankGone(CoordinatorTables& tables, int64_t number, int32_t rank) {
+  RunRecord* run = tables.runs.Find(number);
   if (run == nullptr || run->ranks[rank].gone) return;
-  RankFreed(core, *run, rank);
-  EraseIfGone(core, number);
+  RankFreed(tables, *run, rank);
+  EraseIfGone(tables, number);
 }
 
-void OnRunTimer(Core& core, int64_t number) {
-  RunRecord* run = core.runs.Find(number);
+void OnRunTimer(CoordinatorTables& tables, int64_t number) {
+  RunRecord* run = tables.runs.Find(number);
   if (run == nullptr || run->live()) return;
   if (run->state == RunRecord::State::kHalting) {
-    core.doomed_groups.emplace_back(
+    tables.doomed_groups.emplace_back(
         run->group, absl::DeadlineExceededError("segments of an ended job did not end in time"));
     return;
   }
   for (const RunRank& rank : run->ranks) {
-    if (!rank.gone) core.doomed_workers.emplace_back(rank.worker, "it did not answer Drop in time");
+    if (!rank.gone)
+      tables.doomed_workers.emplace_back(rank.worker, "it did not answer Drop in time");
   }
 }
 

@@ -13,19 +13,19 @@ enum class Group : bool { kAlive, kGone };
 
 // Idempotent. With Group::kGone nothing is waited for: AbortGroup has been sent and ends the
 // segments. May erase the run.
-void HaltRun(Core& core, int64_t run, Group group);
+void HaltRun(CoordinatorTables& tables, int64_t run, Group group);
 
 // A segment of a halting run has ended: drops the run if it was the last one.
-void ContinueHalting(Core& core, int64_t run);
+void ContinueHalting(CoordinatorTables& tables, int64_t run);
 
 // The rank holds nothing any more: its worker answered Drop, or is lost. May erase the run.
-void RankGone(Core& core, int64_t run, int32_t rank);
+void RankGone(CoordinatorTables& tables, int64_t run, int32_t rank);
 
 // The same of a live run, which stays: its worker freed what was delivered.
-void RankFreed(Core& core, RunRecord& run, int32_t rank);
+void RankFreed(CoordinatorTables& tables, RunRecord& run, int32_t rank);
 
 // Answers did not come in time: dooms the group, or the workers.
-void OnRunTimer(Core& core, int64_t run);
+void OnRunTimer(CoordinatorTables& tables, int64_t run);
 
 }  // namespace annulus
 

@@ -18,7 +18,7 @@ using State = RunRecord::State;
 
 // One event about one rank of a live run.
 struct Report {
-  Core& core;
+  CoordinatorTables& tables;
   RunRecord& run;
   JobRecord& job;
   int32_t number;
@@ -32,26 +32,26 @@ bool All(const RunRecord& run, bool RunRank::*flag) {
 void FailJob(const Report& report, const v1::Error& error) {
   absl::Status status = ErrorFromProto(error);
   if (status.ok()) status = absl::InternalError("a worker reported a failure without an error");
-  EndJob(report.core, report.job, v1::Job::STATE_FAILED, std::move(status));
+  EndJob(report.tables, report.job, v1::Job::STATE_FAILED, std::move(status));
 }
 
 // All ranks' inputs are there: also of ranks that have none, as their workers say so.
 void GoOnIfUploaded(const Report& report) {
-  Core& core = report.core;
+  CoordinatorTables& tables = report.tables;
   RunRecord& run = report.run;
   JobRecord& job = report.job;
   if (!All(run, &RunRank::complete)) return;
-  job.uploaded = core.now;
-  core.advance_again = core.place_again = true;
+  job.uploaded = tables.now;
+  tables.advance_again = tables.place_again = true;
   if (run.solo()) {
     // The worker goes on by itself.
     run.state = State::kRunning;
-    SetState(core, job, v1::Job::STATE_RUNNING);
+    SetState(tables, job, v1::Job::STATE_RUNNING);
   } else {
     run.state = State::kReady;
-    SetState(core, job, v1::Job::STATE_READY);
+    SetState(tables, job, v1::Job::STATE_READY);
   }
-  ArmJobTimer(core, job);
+  ArmJobTimer(tables, job);
 }
 
 void OnComplete(const Report& report) {
@@ -68,13 +68,13 @@ void OnPrepared(const Report& report, const control::v1::Prepared& prepared) {
   if (!All(run, &RunRank::prepared)) return;
   const absl::Status agreed = CheckPrepared(run);
   if (!agreed.ok()) {
-    EndJob(report.core, report.job, v1::Job::STATE_FAILED, agreed);
+    EndJob(report.tables, report.job, v1::Job::STATE_FAILED, agreed);
     return;
   }
   SetSegments(run);
   run.state = State::kPrepared;
-  run.waits_since = report.core.now;
-  report.core.advance_again = true;
+  run.waits_since = report.tables.now;
+  report.tables.advance_again = true;
 }
 
 void OnSegmentDone(const Report& report, const control::v1::SegmentDone& done) {
@@ -83,39 +83,39 @@ void OnSegmentDone(const Report& report, const control::v1::SegmentDone& done) {
   if (done.segment() != report.rank.segments_done || done.segment() >= run.issued) return;
   const int32_t before = run.SegmentsDone();
   ++report.rank.segments_done;
-  report.core.advance_again = true;
+  report.tables.advance_again = true;
   const int32_t now = run.SegmentsDone();
-  if (now > before && now == run.issued) run.waits_since = report.core.now;
+  if (now > before && now == run.issued) run.waits_since = report.tables.now;
   if (now == before || run.segments == 1) return;
   v1::JobEvent event;
   event.mutable_progress()->set_segments_done(now);
   event.mutable_progress()->set_segments(run.segments);
-  Notify(report.core, report.job, std::move(event));
+  Notify(report.tables, report.job, std::move(event));
 }
 
 void FinishIfDrained(const Report& report) {
   if (report.run.state != State::kDraining || !All(report.run, &RunRank::drained)) return;
-  EndJob(report.core, report.job, v1::Job::STATE_SUCCEEDED, absl::OkStatus());
+  EndJob(report.tables, report.job, v1::Job::STATE_SUCCEEDED, absl::OkStatus());
 }
 
 void StartDraining(const Report& report) {
-  Core& core = report.core;
+  CoordinatorTables& tables = report.tables;
   JobRecord& job = report.job;
   report.run.state = State::kDraining;
-  if (job.detached()) job.result_deadline = core.now + ResultTtl(core, job);
-  SetState(core, job, v1::Job::STATE_DRAINING);
-  ArmJobTimer(core, job);
-  core.place_again = core.advance_again = core.family_dirty = true;
+  if (job.detached()) job.result_deadline = tables.now + ResultTtl(tables, job);
+  SetState(tables, job, v1::Job::STATE_DRAINING);
+  ArmJobTimer(tables, job);
+  tables.place_again = tables.advance_again = tables.family_dirty = true;
 }
 
 // The outputs of a short solo run also say that its inputs were there.
 void InferComplete(const Report& report, absl::Duration since) {
   OnComplete(report);
-  report.job.uploaded = std::max(report.job.placed, report.core.now - since);
+  report.job.uploaded = std::max(report.job.placed, report.tables.now - since);
 }
 
 void NotePace(const Report& report, const v1::ShardReport& took) {
-  WorkerRecord* worker = report.core.workers.Find(report.rank.worker);
+  WorkerRecord* worker = report.tables.workers.Find(report.rank.worker);
   if (worker == nullptr) return;
   const absl::Duration tasks =
       DurationFromProto(took.running()) - DurationFromProto(took.exposed_communication());
@@ -124,13 +124,13 @@ void NotePace(const Report& report, const v1::ShardReport& took) {
 }
 
 // All ranks have run.
-void NoteWay(Core& core, const RunRecord& run, Operation operation) {
+void NoteWay(CoordinatorTables& tables, const RunRecord& run, Operation operation) {
   absl::Duration longest;
   for (const RunRank& rank : run.ranks)
     longest = std::max(longest, DurationFromProto(rank.report.running()));
   const JobPlan& plan = *run.plan;
-  core.ways.Add(plan.execution, operation, plan.cost.seconds,
-                absl::ToDoubleSeconds(longest) + plan.cost.job_seconds, plan.factor);
+  tables.ways.Add(plan.execution, operation, plan.cost.seconds,
+                  absl::ToDoubleSeconds(longest) + plan.cost.job_seconds, plan.factor);
 }
 
 void OnOutputReady(const Report& report, const v1::ShardReport& took, absl::Duration age) {
@@ -143,17 +143,17 @@ void OnOutputReady(const Report& report, const v1::ShardReport& took, absl::Dura
   report.rank.output_ready = true;
   report.rank.report = took;
   NotePace(report, took);
-  report.core.ledger.ReleaseDevice(run.number, report.rank.worker);
+  report.tables.ledger.ReleaseDevice(run.number, report.rank.worker);
   if (run.plan->bytes[report.number].output == 0) report.rank.drained = true;
-  report.core.place_again = report.core.advance_again = true;
+  report.tables.place_again = report.tables.advance_again = true;
   if (All(run, &RunRank::output_ready)) {
-    NoteWay(report.core, run, report.job.submission->spec.operation);
+    NoteWay(report.tables, run, report.job.submission->spec.operation);
     StartDraining(report);
   }
   v1::JobEvent event;
   event.mutable_rows_ready()->set_attempt(run.attempt);
   event.mutable_rows_ready()->set_rank(report.number);
-  Notify(report.core, report.job, std::move(event));
+  Notify(report.tables, report.job, std::move(event));
   FinishIfDrained(report);
 }
 
@@ -163,22 +163,22 @@ void OnDrained(const Report& report, const control::v1::OutputDrained& drained) 
   // A job without outputs has ended with that: its run waits for Dropped.
   if (!report.rank.output_ready || !report.run.live()) return;
   report.rank.drained = true;
-  if (report.run.solo() && !report.run.keep) RankFreed(report.core, report.run, report.number);
+  if (report.run.solo() && !report.run.keep) RankFreed(report.tables, report.run, report.number);
   FinishIfDrained(report);
 }
 
 // A run that was told to end only counts its segments and its ranks.
-void OnEndingEvent(Core& core, RunRecord& run, int32_t rank,
+void OnEndingEvent(CoordinatorTables& tables, RunRecord& run, int32_t rank,
                    const control::v1::WorkerEvent& event) {
   if (event.has_dropped()) {
-    if (run.state == State::kDropping) RankGone(core, run.number, rank);
+    if (run.state == State::kDropping) RankGone(tables, run.number, rank);
     return;
   }
   if (!event.has_segment_done()) return;
   RunRank& of = run.ranks[rank];
   if (event.segment_done().segment() != of.segments_done || of.segments_done >= run.issued) return;
   ++of.segments_done;
-  ContinueHalting(core, run.number);
+  ContinueHalting(tables, run.number);
 }
 
 const control::v1::ShardKey& ShardOf(const control::v1::WorkerEvent& event) {
@@ -226,32 +226,33 @@ void OnLiveEvent(const Report& report, const control::v1::WorkerEvent& event) {
 
 }  // namespace
 
-void OnShardEvent(Core& core, int64_t worker, const control::v1::WorkerEvent& event) {
+void OnShardEvent(CoordinatorTables& tables, int64_t worker,
+                  const control::v1::WorkerEvent& event) {
   const control::v1::ShardKey& shard = ShardOf(event);
-  RunRecord* run = core.runs.Find(shard);
+  RunRecord* run = tables.runs.Find(shard);
   if (run == nullptr) return;
   const int32_t rank = run->RankOf(worker);
   if (rank < 0 || rank != shard.rank()) return;
-  if (!run->live()) return OnEndingEvent(core, *run, rank, event);
-  OnLiveEvent({core, *run, *core.jobs.Find(run->job), rank, run->ranks[rank]}, event);
+  if (!run->live()) return OnEndingEvent(tables, *run, rank, event);
+  OnLiveEvent({tables, *run, *tables.jobs.Find(run->job), rank, run->ranks[rank]}, event);
 }
 
-void AdvanceRuns(Core& core) {
-  while (core.advance_again) {
-    core.advance_again = false;
-    PrepareRuns(core);
-    IssueSegments(core);
+void AdvanceRuns(CoordinatorTables& tables) {
+  while (tables.advance_again) {
+    tables.advance_again = false;
+    PrepareRuns(tables);
+    IssueSegments(tables);
   }
 }
 
-void LoseRun(Core& core, int64_t number, const absl::Status& cause) {
-  RunRecord* run = core.runs.Find(number);
+void LoseRun(CoordinatorTables& tables, int64_t number, const absl::Status& cause) {
+  RunRecord* run = tables.runs.Find(number);
   if (run == nullptr) return;
-  if (run->state == State::kKept) return LoseKeptRun(core, *run);
+  if (run->state == State::kKept) return LoseKeptRun(tables, *run);
   const bool was_live = run->live();
   const int64_t job = run->job;
-  HaltRun(core, number, Group::kGone);
-  if (was_live) RunAgain(core, *core.jobs.Find(job), cause);
+  HaltRun(tables, number, Group::kGone);
+  if (was_live) RunAgain(tables, *tables.jobs.Find(job), cause);
 }
 
 }  // namespace annulus

@@ -10,14 +10,14 @@ namespace annulus {
 
 // A worker's event about a shard. What speaks of a run that is over, of another worker's rank or of
 // a step that was not asked for changes nothing.
-void OnShardEvent(Core& core, int64_t worker, const control::v1::WorkerEvent& event);
+void OnShardEvent(CoordinatorTables& tables, int64_t worker, const control::v1::WorkerEvent& event);
 
 // Takes device memory for runs whose shards are there, and issues segments: the next one while
 // the current one runs. The end of every event calls it.
-void AdvanceRuns(Core& core);
+void AdvanceRuns(CoordinatorTables& tables);
 
 // The run cannot go on, though its job may: halts it and lets the job run again.
-void LoseRun(Core& core, int64_t run, const absl::Status& cause);
+void LoseRun(CoordinatorTables& tables, int64_t run, const absl::Status& cause);
 
 }  // namespace annulus
 

@@ -28,20 +28,20 @@ bool Claimed(const RunRecord& run, const std::set<int64_t>& claimed) {
   return false;
 }
 
-bool TakeDeviceMemory(Core& core, const RunRecord& run) {
-  std::vector<Ledger::Claim> claims;
+bool TakeDeviceMemory(CoordinatorTables& tables, const RunRecord& run) {
+  std::vector<MemoryLedger::Claim> claims;
   for (const RunRank& rank : run.ranks) {
     claims.push_back({rank.worker, {0, run.plan->cost.peak_bytes_per_rank}});
   }
-  return core.ledger.Reserve(run.number, claims);
+  return tables.ledger.Reserve(run.number, claims);
 }
 
-void Prepare(Core& core, RunRecord& run) {
+void Prepare(CoordinatorTables& tables, RunRecord& run) {
   run.state = State::kPreparing;
   for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
     control::v1::WorkerCommand command;
     *command.mutable_prepare()->mutable_shard() = run.Key(static_cast<int32_t>(rank));
-    core.Send(run.ranks[rank].worker, std::move(command));
+    tables.Send(run.ranks[rank].worker, std::move(command));
   }
 }
 
@@ -50,9 +50,9 @@ struct GroupLoad {
   int prepared = 0;
   int outstanding = 0;
 };
-std::map<int64_t, GroupLoad> LoadOfGroups(const Core& core) {
+std::map<int64_t, GroupLoad> LoadOfGroups(const CoordinatorTables& tables) {
   std::map<int64_t, GroupLoad> loads;
-  for (const auto& [number, run] : core.runs.all()) {
+  for (const auto& [number, run] : tables.runs.all()) {
     if (run.solo()) continue;
     GroupLoad& load = loads[run.group];
     if (run.state >= State::kPreparing && run.state <= State::kRunning) ++load.prepared;
@@ -76,8 +76,8 @@ DigestsOfRank DigestsByPeer(const control::v1::Prepared& prepared) {
   return digests;
 }
 
-absl::Duration WaitedFor(const Core& core, const RunRecord& run) {
-  return run.waited + std::max(absl::ZeroDuration(), core.now - run.waits_since);
+absl::Duration WaitedFor(const CoordinatorTables& tables, const RunRecord& run) {
+  return run.waited + std::max(absl::ZeroDuration(), tables.now - run.waits_since);
 }
 
 std::vector<int64_t> WorkersOf(const RunRecord& run) {
@@ -88,59 +88,59 @@ std::vector<int64_t> WorkersOf(const RunRecord& run) {
 
 // How late one of the run's workers may come to its next segment, because it has those of other
 // groups before it. What its own group has to run, all of them have.
-absl::Duration AheadOf(const Core& core, const RunRecord& run) {
-  absl::Duration ahead = LongestOf(LaneTimes(core), WorkersOf(run));
-  for (const auto& [number, other] : core.runs.all())
+absl::Duration AheadOf(const CoordinatorTables& tables, const RunRecord& run) {
+  absl::Duration ahead = LongestOf(LaneTimes(tables), WorkersOf(run));
+  for (const auto& [number, other] : tables.runs.all())
     if (other.group == run.group) ahead -= TimeOfIssued(other);
   return std::max(absl::ZeroDuration(), ahead);
 }
 
-void Issue(Core& core, RunRecord& run) {
-  const std::vector<Segment> cuts = CutSegments(run.steps, run.plan->segments);
+void Issue(CoordinatorTables& tables, RunRecord& run) {
+  const std::vector<Segment> cuts = SplitSegments(run.steps, run.plan->segments);
   const Segment& cut = cuts[run.issued];
-  const absl::Duration longest_step = AheadOf(core, run) + run.plan->longest_step;
+  const absl::Duration longest_step = AheadOf(tables, run) + run.plan->longest_step;
   for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
     control::v1::WorkerCommand command;
     control::v1::RunSegment& segment = *command.mutable_run_segment();
     *segment.mutable_shard() = run.Key(static_cast<int32_t>(rank));
-    *segment.mutable_generation() = core.GenerationOf(run.group);
+    *segment.mutable_generation() = tables.GenerationOf(run.group);
     segment.set_segment(run.issued);
     segment.set_step_begin(cut.step_begin);
     segment.set_step_end(cut.step_end);
     segment.set_last(run.issued + 1 == run.segments);
     if (longest_step > absl::ZeroDuration())
       *segment.mutable_longest_step() = DurationToProto(longest_step);
-    core.Send(run.ranks[rank].worker, std::move(command));
+    tables.Send(run.ranks[rank].worker, std::move(command));
   }
-  run.turns.push_back(++core.last_turn);
-  run.waited = WaitedFor(core, run);
+  run.turns.push_back(++tables.last_turn);
+  run.waited = WaitedFor(tables, run);
   run.waits_since = absl::InfiniteFuture();
-  core.shares.Charge(run.principal,
-                     run.plan->cost.seconds / run.segments * static_cast<double>(run.ranks.size()));
+  tables.shares.Charge(
+      run.principal, run.plan->cost.seconds / run.segments * static_cast<double>(run.ranks.size()));
   const bool first = run.issued++ == 0;
   if (!first) return;
   run.state = State::kRunning;
-  core.place_again = true;
-  SetState(core, *core.jobs.Find(run.job), v1::Job::STATE_RUNNING);
+  tables.place_again = true;
+  SetState(tables, *tables.jobs.Find(run.job), v1::Job::STATE_RUNNING);
 }
 
 // As in the queue, waiting counts: a stream of important runs starves none.
-int64_t ImportanceOf(const Core& core, const RunRecord& run) {
+int64_t ImportanceOf(const CoordinatorTables& tables, const RunRecord& run) {
   absl::Duration rest;
-  return run.priority + absl::IDivDuration(WaitedFor(core, run), kPriorityStep, &rest);
+  return run.priority + absl::IDivDuration(WaitedFor(tables, run), kPriorityStep, &rest);
 }
 
 // The least served principal first; of its runs the most important, and of equal ones that whose
 // last segment is the longest ago. So a long run delays another one by a segment at a time.
-RunRecord* NextToIssue(Core& core, int64_t group) {
+RunRecord* NextToIssue(CoordinatorTables& tables, int64_t group) {
   RunRecord* best = nullptr;
   std::tuple<double, int64_t, int64_t, int64_t> first;
-  for (auto& [number, run] : core.runs.all()) {
+  for (auto& [number, run] : tables.runs.all()) {
     if (run.group != group) continue;
     const bool can = run.state == State::kPrepared ||
                      (run.state == State::kRunning && run.issued < run.segments);
     if (!can) continue;
-    const std::tuple key{core.shares.Served(run.principal), -ImportanceOf(core, run),
+    const std::tuple key{tables.shares.Served(run.principal), -ImportanceOf(tables, run),
                          run.turns.empty() ? 0 : run.turns.back(), number};
     if (best == nullptr || key < first) {
       best = &run;
@@ -153,10 +153,10 @@ RunRecord* NextToIssue(Core& core, int64_t group) {
 // Whether the run's next segment would keep a group waiting that connects when its lanes have
 // nothing left to run: past the time at which they were to be through when it was opened, so that
 // it comes about.
-bool DelaysAGroup(const Core& core, const RunRecord& run) {
+bool DelaysAGroup(const CoordinatorTables& tables, const RunRecord& run) {
   const std::vector<int64_t> workers = WorkersOf(run);
   absl::Time until = absl::InfiniteFuture();
-  for (const auto& entry : core.groups.all()) {
+  for (const auto& entry : tables.groups.all()) {
     const GroupRecord& group = entry.second;
     if (!group.opened()) continue;
     const bool shares = std::any_of(workers.begin(), workers.end(),
@@ -164,19 +164,19 @@ bool DelaysAGroup(const Core& core, const RunRecord& run) {
     if (shares) until = std::min(until, group.idle_at);
   }
   if (until == absl::InfiniteFuture()) return false;
-  return core.now + LongestOf(LaneTimes(core), workers) + TimeOfSegment(run) > until;
+  return tables.now + LongestOf(LaneTimes(tables), workers) + TimeOfSegment(run) > until;
 }
 
 }  // namespace
 
-void PrepareRuns(Core& core) {
-  std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
+void PrepareRuns(CoordinatorTables& tables) {
+  std::map<int64_t, GroupLoad> loads = LoadOfGroups(tables);
   std::set<int64_t> claimed;
-  for (auto& [number, run] : core.runs.all()) {
+  for (auto& [number, run] : tables.runs.all()) {
     if (!IsNext(run, loads)) continue;
-    if (!Claimed(run, claimed) && TakeDeviceMemory(core, run)) {
-      Prepare(core, run);
-      core.place_again = true;  // Those that AwaitedDevices has kept waiting.
+    if (!Claimed(run, claimed) && TakeDeviceMemory(tables, run)) {
+      Prepare(tables, run);
+      tables.place_again = true;  // Those that AwaitedDevices has kept waiting.
       ++loads[run.group].prepared;
       continue;
     }
@@ -184,10 +184,10 @@ void PrepareRuns(Core& core) {
   }
 }
 
-std::map<int64_t, int64_t> AwaitedDevices(const Core& core) {
-  std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
+std::map<int64_t, int64_t> AwaitedDevices(const CoordinatorTables& tables) {
+  std::map<int64_t, GroupLoad> loads = LoadOfGroups(tables);
   std::map<int64_t, int64_t> awaited;
-  for (const auto& [number, run] : core.runs.all()) {
+  for (const auto& [number, run] : tables.runs.all()) {
     if (!IsNext(run, loads)) continue;
     for (const RunRank& rank : run.ranks) {
       int64_t& earliest = awaited.try_emplace(rank.worker, run.job).first->second;
@@ -227,18 +227,18 @@ absl::Status CheckPrepared(const RunRecord& run) {
 
 void SetSegments(RunRecord& run) {
   run.steps = run.ranks[0].preparation.steps();
-  run.segments = static_cast<int32_t>(CutSegments(run.steps, run.plan->segments).size());
+  run.segments = static_cast<int32_t>(SplitSegments(run.steps, run.plan->segments).size());
 }
 
-void IssueSegments(Core& core) {
-  std::map<int64_t, GroupLoad> loads = LoadOfGroups(core);
+void IssueSegments(CoordinatorTables& tables) {
+  std::map<int64_t, GroupLoad> loads = LoadOfGroups(tables);
   for (auto& [group, load] : loads) {
-    const GroupRecord* record = core.groups.Find(group);
+    const GroupRecord* record = tables.groups.Find(group);
     if (record == nullptr || record->state != GroupRecord::State::kReady) continue;
-    for (; load.outstanding < core.options.segments_outstanding; ++load.outstanding) {
-      RunRecord* run = NextToIssue(core, group);
-      if (run == nullptr || DelaysAGroup(core, *run)) break;
-      Issue(core, *run);
+    for (; load.outstanding < tables.options.segments_outstanding; ++load.outstanding) {
+      RunRecord* run = NextToIssue(tables, group);
+      if (run == nullptr || DelaysAGroup(tables, *run)) break;
+      Issue(tables, *run);
     }
   }
 }

@@ -16,13 +16,13 @@ namespace annulus {
 // Sends Prepare to runs whose shards are there, in the order of placement, where all ranks have
 // room and the group has no two other runs prepared or running. An earlier run that waits for bytes
 // keeps later ones from taking them.
-void PrepareRuns(Core& core);
+void PrepareRuns(CoordinatorTables& tables);
 
 // Workers where the next run of a group waits for device memory, each with the number of the
 // earliest such job. Jobs of one rank that came later, and would take theirs when they are placed,
 // must not take what becomes free there before that run has enough; earlier ones may, so that a
 // stream of either kind starves nobody.
-std::map<int64_t, int64_t> AwaitedDevices(const Core& core);
+std::map<int64_t, int64_t> AwaitedDevices(const CoordinatorTables& tables);
 
 // INTERNAL / SCHEDULE_MISMATCH unless all ranks have as many steps and for every pair send(a→b) =
 // receive(b←a).
@@ -36,7 +36,7 @@ void SetSegments(RunRecord& run);
 // kPriorityStep of waiting for its turns counts as much as 1 of priority, then the one whose last
 // segment is the longest ago. None that would let a group wait for its workers for longer than was
 // predicted when it was opened (group_table.h).
-void IssueSegments(Core& core);
+void IssueSegments(CoordinatorTables& tables);
 
 }  // namespace annulus
 

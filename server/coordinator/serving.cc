@@ -57,47 +57,47 @@ bool Serves(const control::v1::Register& worker, const Submission& job) {
       [&](const control::v1::Lack& lack) { return job.features.count(lack.feature()) != 0; });
 }
 
-bool FirstServe(const Core& core, const std::vector<int64_t>& workers, size_t size,
+bool FirstServe(const CoordinatorTables& tables, const std::vector<int64_t>& workers, size_t size,
                 const Submission& job) {
   if (workers.size() < size) return false;
   return std::all_of(workers.begin(), workers.begin() + static_cast<int64_t>(size),
                      [&](int64_t number) {
-                       const WorkerRecord* worker = core.workers.Find(number);
+                       const WorkerRecord* worker = tables.workers.Find(number);
                        return worker != nullptr && Serves(worker->info, job);
                      });
 }
 
-int32_t ServerCount(const Core& core, const Submission& job) {
-  const auto& workers = core.workers.all();
+int32_t ServerCount(const CoordinatorTables& tables, const Submission& job) {
+  const auto& workers = tables.workers.all();
   return static_cast<int32_t>(std::count_if(workers.begin(), workers.end(), [&](const auto& one) {
     return one.second.ready() && Serves(one.second.info, job);
   }));
 }
 
-bool HasServers(const Core& core, const std::vector<std::vector<int64_t>>& family, int32_t size,
-                const Submission& job) {
-  if (size == 1) return ServerCount(core, job) > 0;
+bool HasServers(const CoordinatorTables& tables, const std::vector<std::vector<int64_t>>& family,
+                int32_t size, const Submission& job) {
+  if (size == 1) return ServerCount(tables, job) > 0;
   return std::any_of(family.begin(), family.end(), [&](const std::vector<int64_t>& members) {
-    return FirstServe(core, members, static_cast<size_t>(size), job);
+    return FirstServe(tables, members, static_cast<size_t>(size), job);
   });
 }
 
-absl::Status FormationError(const Core& core, int32_t size, const Submission& job) {
+absl::Status FormationError(const CoordinatorTables& tables, int32_t size, const Submission& job) {
   absl::Status error;
   if (size == 1) return error;
-  for (const std::vector<int64_t>& members : core.Family()) {
-    if (FirstServe(core, members, static_cast<size_t>(size), job)) {
-      error.Update(core.groups.FormationError(members));
+  for (const std::vector<int64_t>& members : tables.Family()) {
+    if (FirstServe(tables, members, static_cast<size_t>(size), job)) {
+      error.Update(tables.groups.FormationError(members));
     }
   }
   return error;
 }
 
-absl::Status CheckAlike(const Core& core, const Submission& job) {
+absl::Status CheckAlike(const CoordinatorTables& tables, const Submission& job) {
   // One that uses a state goes to the workers that hold it, whoever else there is.
   if (!job.spec.deterministic || job.spec.uses_state()) return absl::OkStatus();
   const WorkerRecord* first = nullptr;
-  for (const auto& [number, worker] : core.workers.all()) {
+  for (const auto& [number, worker] : tables.workers.all()) {
     if (!worker.eligible() || !Serves(worker.info, job)) continue;
     if (first == nullptr) first = &worker;
     if (worker.info.arithmetic() != first->info.arithmetic()) {
@@ -107,28 +107,29 @@ absl::Status CheckAlike(const Core& core, const Submission& job) {
   return absl::OkStatus();
 }
 
-absl::Status CheckAnyServes(const Core& core, const Submission& job) {
+absl::Status CheckAnyServes(const CoordinatorTables& tables, const Submission& job) {
   const WorkerRecord* lacking = nullptr;
   bool suspect = false;
-  for (const auto& [number, worker] : core.workers.all()) {
+  for (const auto& [number, worker] : tables.workers.all()) {
     const bool serves = Serves(worker.info, job);
     if (serves && worker.ready()) return absl::OkStatus();
     if (serves && worker.eligible()) suspect = true;
     if (!serves && worker.ready() && lacking == nullptr) lacking = &worker;
   }
-  if (suspect) return NoWorkersError(core.options.retry_after);
+  if (suspect) return NoWorkersError(tables.options.retry_after);
   return lacking == nullptr ? absl::OkStatus() : LackError(lacking->info, job);
 }
 
-absl::Status CheckServers(const Core& core, int32_t world_size, const Submission& job) {
-  RETURN_IF_ERROR(CheckAlike(core, job));
+absl::Status CheckServers(const CoordinatorTables& tables, int32_t world_size,
+                          const Submission& job) {
+  RETURN_IF_ERROR(CheckAlike(tables, job));
   const int32_t size = std::max(1, world_size);
-  if (HasServers(core, core.Family(), size, job)) {
+  if (HasServers(tables, tables.Family(), size, job)) {
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(CheckAnyServes(core, job));
-  const int32_t servers = ServerCount(core, job);
-  if (servers == core.workers.ready_count()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckAnyServes(tables, job));
+  const int32_t servers = ServerCount(tables, job);
+  if (servers == tables.workers.ready_count()) return absl::OkStatus();
   return TooFewServersError(size, servers);
 }
 

@@ -26,268 +26,271 @@ constexpr size_t kRememberedLost = 1024;
 TimerKey TimerOf(int64_t worker) { return {TimerKey::Kind::kWorker, worker}; }
 
 // Half an interval after the last beat that may be missed: a late beat is not a missed one.
-absl::Time SuspectAt(const Core& core, const WorkerRecord& worker) {
-  return worker.last_heard + core.options.beat_interval * (core.options.missed_beats + 0.5);
+absl::Time SuspectAt(const CoordinatorTables& tables, const WorkerRecord& worker) {
+  return worker.last_heard + tables.options.beat_interval * (tables.options.missed_beats + 0.5);
 }
 
-void ArmTimer(Core& core, const WorkerRecord& worker) {
-  const absl::Time lost = worker.last_heard + core.options.lease;
-  core.timers.Set(TimerOf(worker.number),
-                  worker.suspect ? lost : std::min(lost, SuspectAt(core, worker)));
+void ArmTimer(CoordinatorTables& tables, const WorkerRecord& worker) {
+  const absl::Time lost = worker.last_heard + tables.options.lease;
+  tables.timers.Set(TimerOf(worker.number),
+                    worker.suspect ? lost : std::min(lost, SuspectAt(tables, worker)));
 }
 
 // Commands outside the numbering.
-void SendUnnumbered(Core& core, const WorkerRecord& worker, WorkerCommand command) {
-  command.set_term(core.term);
+void SendUnnumbered(CoordinatorTables& tables, const WorkerRecord& worker, WorkerCommand command) {
+  command.set_term(tables.term);
   command.set_ack(worker.events_received);
-  core.Emit(action::SendCommand{worker.connection, {std::move(command), nullptr}});
+  tables.Emit(action::SendCommand{worker.connection, {std::move(command), nullptr}});
 }
 
-void Welcome(Core& core, const WorkerRecord& worker) {
+void Welcome(CoordinatorTables& tables, const WorkerRecord& worker) {
   WorkerCommand command;
-  *command.mutable_welcome()->mutable_lease() = DurationToProto(core.options.lease);
-  *command.mutable_welcome()->mutable_beat_interval() = DurationToProto(core.options.beat_interval);
-  SendUnnumbered(core, worker, std::move(command));
+  *command.mutable_welcome()->mutable_lease() = DurationToProto(tables.options.lease);
+  *command.mutable_welcome()->mutable_beat_interval() =
+      DurationToProto(tables.options.beat_interval);
+  SendUnnumbered(tables, worker, std::move(command));
 }
 
-void SetSuspect(Core& core, WorkerRecord& worker, bool suspect) {
+void SetSuspect(CoordinatorTables& tables, WorkerRecord& worker, bool suspect) {
   if (worker.suspect == suspect) return;
   worker.suspect = suspect;
-  core.place_again = true;
-  if (!suspect) ++core.membership_epoch;  // Plans are made for those that are ready.
-  core.Log(LogLevel::kInfo, kNoJob,
-           absl::StrCat("worker ", worker.slot(), suspect ? " is suspect" : " is back"));
+  tables.place_again = true;
+  if (!suspect) ++tables.membership_epoch;  // Plans are made for those that are ready.
+  tables.Log(LogLevel::kInfo, kNoJob,
+             absl::StrCat("worker ", worker.slot(), suspect ? " is suspect" : " is back"));
 }
 
 // An earlier term's shards and groups: freed before the worker gets work.
-void ClearLeftovers(Core& core, WorkerRecord& worker) {
+void ClearLeftovers(CoordinatorTables& tables, WorkerRecord& worker) {
   for (const control::v1::ShardKey& shard : worker.info.resident_shards()) {
     WorkerCommand command;
     *command.mutable_drop()->mutable_shard() = shard;
     worker.leftovers.insert(shard.SerializeAsString());
-    core.Send(worker.number, std::move(command));
+    tables.Send(worker.number, std::move(command));
   }
   for (const control::v1::Generation& generation : worker.info.formed_groups()) {
     WorkerCommand command;
     *command.mutable_abort_group()->mutable_generation() = generation;
     worker.leftovers.insert(generation.SerializeAsString());
-    core.Send(worker.number, std::move(command));
+    tables.Send(worker.number, std::move(command));
   }
 }
 
-void Accept(Core& core, int64_t connection, const WorkerEvent& event) {
-  WorkerRecord& worker =
-      core.workers.Add({core.options.max_unacknowledged, core.options.max_unacknowledged_bytes});
+void Accept(CoordinatorTables& tables, int64_t connection, const WorkerEvent& event) {
+  WorkerRecord& worker = tables.workers.Add(
+      {tables.options.max_unacknowledged, tables.options.max_unacknowledged_bytes});
   worker.info = event.register_();
   worker.rates = *RatesFromProto(worker.info.rates());  // CheckRegister has seen them.
   worker.connection = connection;
-  worker.last_heard = core.now;
-  if (worker.info.highest_term() > 0 && worker.info.highest_term() < core.term &&
-      core.now < core.started + core.options.lease && !core.restarted) {
-    core.restarted = true;
-    core.timers.Set({TimerKey::Kind::kReadiness, 0}, core.started + core.options.lease);
+  worker.last_heard = tables.now;
+  if (worker.info.highest_term() > 0 && worker.info.highest_term() < tables.term &&
+      tables.now < tables.started + tables.options.lease && !tables.restarted) {
+    tables.restarted = true;
+    tables.timers.Set({TimerKey::Kind::kReadiness, 0}, tables.started + tables.options.lease);
   }
-  core.ledger.AddWorker(worker.number,
-                        {worker.info.staging_limit_bytes(), worker.info.device_limit_bytes(),
-                         KeptLimit(core, worker.info.staging_limit_bytes())});
-  Welcome(core, worker);
-  ClearLeftovers(core, worker);
-  ArmTimer(core, worker);
-  core.Log(LogLevel::kInfo, kNoJob,
-           absl::StrCat("worker ", worker.slot(), " registered: version ", worker.info.version(),
-                        ", ", worker.info.backend(), ", ", worker.info.data_endpoint()));
-  MembershipChanged(core);
+  tables.ledger.AddWorker(worker.number,
+                          {worker.info.staging_limit_bytes(), worker.info.device_limit_bytes(),
+                           KeptLimit(tables, worker.info.staging_limit_bytes())});
+  Welcome(tables, worker);
+  ClearLeftovers(tables, worker);
+  ArmTimer(tables, worker);
+  tables.Log(LogLevel::kInfo, kNoJob,
+             absl::StrCat("worker ", worker.slot(), " registered: version ", worker.info.version(),
+                          ", ", worker.info.backend(), ", ", worker.info.data_endpoint()));
+  MembershipChanged(tables);
 }
 
-void Reconnect(Core& core, WorkerRecord& worker, int64_t connection, const WorkerEvent& event) {
+void Reconnect(CoordinatorTables& tables, WorkerRecord& worker, int64_t connection,
+               const WorkerEvent& event) {
   if (worker.connection != 0) {
-    core.Emit(
+    tables.Emit(
         action::CloseConnection{worker.connection, ProtocolError("a newer stream took over")});
   }
   worker.connection = connection;
-  worker.last_heard = core.now;
-  if (event.term() == core.term) worker.log.Acknowledge(event.ack());
-  Welcome(core, worker);
+  worker.last_heard = tables.now;
+  if (event.term() == tables.term) worker.log.Acknowledge(event.ack());
+  Welcome(tables, worker);
   for (Command command : worker.log.unacknowledged()) {
     command.message.set_ack(worker.events_received);
-    core.Emit(action::SendCommand{connection, std::move(command)});
+    tables.Emit(action::SendCommand{connection, std::move(command)});
   }
-  SetSuspect(core, worker, false);
-  ArmTimer(core, worker);
+  SetSuspect(tables, worker, false);
+  ArmTimer(tables, worker);
 }
 
 // A worker knows a higher term: this one must be passed, and all that was said in it is void.
-void RaiseTerm(Core& core, int64_t above) {
-  core.Log(LogLevel::kWarning, kNoJob,
-           absl::StrCat("a worker knows term ", above, ": begins a new one"));
+void RaiseTerm(CoordinatorTables& tables, int64_t above) {
+  tables.Log(LogLevel::kWarning, kNoJob,
+             absl::StrCat("a worker knows term ", above, ": begins a new one"));
   std::vector<int64_t> numbers;
-  for (const auto& [number, worker] : core.workers.all()) numbers.push_back(number);
+  for (const auto& [number, worker] : tables.workers.all()) numbers.push_back(number);
   for (int64_t number : numbers) {
-    LoseWorker(core, number, "a higher term has begun", StaleTermError(above + 1));
+    LoseWorker(tables, number, "a higher term has begun", StaleTermError(above + 1));
   }
-  core.term = above + 1;
-  core.lost_incarnations.clear();
+  tables.term = above + 1;
+  tables.lost_incarnations.clear();
 }
 
-void OnRegister(Core& core, int64_t connection, const WorkerEvent& event) {
+void OnRegister(CoordinatorTables& tables, int64_t connection, const WorkerEvent& event) {
   const int64_t known = HighestTermOf(event);
   // Who is refused changes nothing, whatever it says of terms.
-  RegistrationVerdict verdict = JudgeRegistration(core, event);
-  if (verdict.kind != RegistrationVerdict::Kind::kRefuse && known > core.term) {
-    RaiseTerm(core, known);
+  RegistrationVerdict verdict = JudgeRegistration(tables, event);
+  if (verdict.kind != RegistrationVerdict::Kind::kRefuse && known > tables.term) {
+    RaiseTerm(tables, known);
     verdict.kind = RegistrationVerdict::Kind::kAccept;  // Nobody is left whom it could meet.
   }
   switch (verdict.kind) {
     case RegistrationVerdict::Kind::kRefuse:
-      core.Log(LogLevel::kWarning, kNoJob,
-               absl::StrCat("worker ", event.register_().slot(),
-                            " refused: ", verdict.refusal.message()));
-      core.Emit(action::CloseConnection{connection, verdict.refusal});
+      tables.Log(LogLevel::kWarning, kNoJob,
+                 absl::StrCat("worker ", event.register_().slot(),
+                              " refused: ", verdict.refusal.message()));
+      tables.Emit(action::CloseConnection{connection, verdict.refusal});
       return;
     case RegistrationVerdict::Kind::kReconnect:
-      return Reconnect(core, *core.workers.Find(verdict.present), connection, event);
+      return Reconnect(tables, *tables.workers.Find(verdict.present), connection, event);
     case RegistrationVerdict::Kind::kReplace:
-      LoseWorker(core, verdict.present, "a new process took its slot",
+      LoseWorker(tables, verdict.present, "a new process took its slot",
                  SlotTakenError(event.register_().slot()));
-      return Accept(core, connection, event);
+      return Accept(tables, connection, event);
     case RegistrationVerdict::Kind::kAccept:
-      return Accept(core, connection, event);
+      return Accept(tables, connection, event);
   }
 }
 
 // False when the event is to be left alone.
-bool TakeNumber(Core& core, WorkerRecord& worker, const WorkerEvent& event) {
+bool TakeNumber(CoordinatorTables& tables, WorkerRecord& worker, const WorkerEvent& event) {
   if (event.has_beat()) return true;
   if (event.id() == worker.events_received + 1) {
     ++worker.events_received;
     return true;
   }
   if (event.id() >= 1 && event.id() <= worker.events_received) return false;
-  core.Emit(
+  tables.Emit(
       action::CloseConnection{worker.connection, ProtocolError("an event's number skips one")});
-  OnWorkerGone(core, worker.connection);
+  OnWorkerGone(tables, worker.connection);
   return false;
 }
 
-void OnBeat(Core& core, WorkerRecord& worker, const control::v1::Beat& beat) {
+void OnBeat(CoordinatorTables& tables, WorkerRecord& worker, const control::v1::Beat& beat) {
   WorkerCommand command;
   command.mutable_beat_answer()->set_sequence(beat.sequence());
-  SendUnnumbered(core, worker, std::move(command));
+  SendUnnumbered(tables, worker, std::move(command));
 }
 
 // True when it was the answer to what ClearLeftovers sent.
-bool TakeLeftover(Core& core, WorkerRecord& worker, const WorkerEvent& event) {
+bool TakeLeftover(CoordinatorTables& tables, WorkerRecord& worker, const WorkerEvent& event) {
   const std::string key = event.has_dropped() ? event.dropped().shard().SerializeAsString()
                           : event.has_group_closed()
                               ? event.group_closed().generation().SerializeAsString()
                               : "";
   if (worker.leftovers.erase(key) == 0) return false;
-  if (worker.leftovers.empty()) MembershipChanged(core);
+  if (worker.leftovers.empty()) MembershipChanged(tables);
   return true;
 }
 
-void Dispatch(Core& core, WorkerRecord& worker, const WorkerEvent& event) {
+void Dispatch(CoordinatorTables& tables, WorkerRecord& worker, const WorkerEvent& event) {
   switch (event.event_case()) {
     case WorkerEvent::kBeat:
-      return OnBeat(core, worker, event.beat());
+      return OnBeat(tables, worker, event.beat());
     case WorkerEvent::kLeaving:
-      if (!std::exchange(worker.leaving, true)) MembershipChanged(core);
-      core.family_dirty = core.kept_again = true;
+      if (!std::exchange(worker.leaving, true)) MembershipChanged(tables);
+      tables.family_dirty = tables.kept_again = true;
       return;
     case WorkerEvent::kGroupOpened:
     case WorkerEvent::kGroupConnected:
     case WorkerEvent::kGroupBroken:
     case WorkerEvent::kGroupClosed:
-      if (!TakeLeftover(core, worker, event)) OnGroupEvent(core, worker.number, event);
+      if (!TakeLeftover(tables, worker, event)) OnGroupEvent(tables, worker.number, event);
       return;
     case WorkerEvent::kRegister:
     case WorkerEvent::EVENT_NOT_SET:
       return;
     default:
-      if (!TakeLeftover(core, worker, event)) OnShardEvent(core, worker.number, event);
+      if (!TakeLeftover(tables, worker, event)) OnShardEvent(tables, worker.number, event);
   }
 }
 
 }  // namespace
 
-void OnWorkerSaid(Core& core, const event::WorkerSaid& said) {
-  WorkerRecord* worker = core.workers.ByConnection(said.connection);
+void OnWorkerSaid(CoordinatorTables& tables, const event::WorkerSaid& said) {
+  WorkerRecord* worker = tables.workers.ByConnection(said.connection);
   if (worker == nullptr) {
-    if (said.event.has_register_()) return OnRegister(core, said.connection, said.event);
-    core.Emit(action::CloseConnection{said.connection, ProtocolError("Register comes first")});
+    if (said.event.has_register_()) return OnRegister(tables, said.connection, said.event);
+    tables.Emit(action::CloseConnection{said.connection, ProtocolError("Register comes first")});
     return;
   }
-  if (said.event.term() != core.term || said.event.has_register_()) return;
-  worker->last_heard = core.now;
+  if (said.event.term() != tables.term || said.event.has_register_()) return;
+  worker->last_heard = tables.now;
   worker->log.Acknowledge(said.event.ack());
   if (worker->suspect) {
-    SetSuspect(core, *worker, false);
-    ArmTimer(core, *worker);  // A suspect one's is for the end of its lease.
+    SetSuspect(tables, *worker, false);
+    ArmTimer(tables, *worker);  // A suspect one's is for the end of its lease.
   }
-  if (TakeNumber(core, *worker, said.event)) Dispatch(core, *worker, said.event);
+  if (TakeNumber(tables, *worker, said.event)) Dispatch(tables, *worker, said.event);
 }
 
-void OnWorkerGone(Core& core, int64_t connection) {
-  WorkerRecord* worker = core.workers.ByConnection(connection);
+void OnWorkerGone(CoordinatorTables& tables, int64_t connection) {
+  WorkerRecord* worker = tables.workers.ByConnection(connection);
   if (worker == nullptr) return;
   worker->connection = 0;
   if (worker->drain_sent) {
-    return LoseWorker(core, worker->number, "it left", absl::OkStatus());
+    return LoseWorker(tables, worker->number, "it left", absl::OkStatus());
   }
-  SetSuspect(core, *worker, true);
-  ArmTimer(core, *worker);
+  SetSuspect(tables, *worker, true);
+  ArmTimer(tables, *worker);
 }
 
-void OnWorkerTimer(Core& core, int64_t number) {
-  WorkerRecord* worker = core.workers.Find(number);
+void OnWorkerTimer(CoordinatorTables& tables, int64_t number) {
+  WorkerRecord* worker = tables.workers.Find(number);
   if (worker == nullptr) return;
-  if (core.now >= worker->last_heard + core.options.lease) {
-    LoseWorker(core, number, "its lease ran out", LeaseExpiredError(worker->slot()));
+  if (tables.now >= worker->last_heard + tables.options.lease) {
+    LoseWorker(tables, number, "its lease ran out", LeaseExpiredError(worker->slot()));
     return;
   }
-  if (core.now >= SuspectAt(core, *worker)) {
-    SetSuspect(core, *worker, true);
+  if (tables.now >= SuspectAt(tables, *worker)) {
+    SetSuspect(tables, *worker, true);
   }
-  ArmTimer(core, *worker);
+  ArmTimer(tables, *worker);
 }
 
-void LoseWorker(Core& core, int64_t number, absl::string_view cause, const absl::Status& farewell) {
-  const WorkerRecord* worker = core.workers.Find(number);
+void LoseWorker(CoordinatorTables& tables, int64_t number, absl::string_view cause,
+                const absl::Status& farewell) {
+  const WorkerRecord* worker = tables.workers.Find(number);
   if (worker == nullptr) return;
   const absl::Status lost = WorkerLostError(worker->slot(), cause);
   if (farewell.ok()) {
-    core.Log(LogLevel::kInfo, kNoJob, absl::StrCat("worker ", worker->slot(), " has left"));
+    tables.Log(LogLevel::kInfo, kNoJob, absl::StrCat("worker ", worker->slot(), " has left"));
   } else {
-    core.Log(LogLevel::kWarning, kNoJob, std::string(lost.message()));
+    tables.Log(LogLevel::kWarning, kNoJob, std::string(lost.message()));
   }
   if (worker->connection != 0) {
-    core.Emit(action::CloseConnection{worker->connection, farewell});
+    tables.Emit(action::CloseConnection{worker->connection, farewell});
   }
-  core.lost_incarnations.push_back(worker->info.incarnation());
-  if (core.lost_incarnations.size() > kRememberedLost) core.lost_incarnations.pop_front();
-  core.workers.Erase(number);
-  core.timers.Cancel(TimerOf(number));
+  tables.lost_incarnations.push_back(worker->info.incarnation());
+  if (tables.lost_incarnations.size() > kRememberedLost) tables.lost_incarnations.pop_front();
+  tables.workers.Erase(number);
+  tables.timers.Cancel(TimerOf(number));
   std::vector<std::pair<int64_t, int32_t>> ranks;
-  for (const auto& [run, record] : core.runs.all()) {
+  for (const auto& [run, record] : tables.runs.all()) {
     if (record.RankOf(number) >= 0) ranks.emplace_back(run, record.RankOf(number));
   }
-  LeaveGroups(core, number, lost);
+  LeaveGroups(tables, number, lost);
   for (const auto& [run, rank] : ranks) {
-    const RunRecord& record = *core.runs.Find(run);
+    const RunRecord& record = *tables.runs.Find(run);
     // What has been fetched is not needed again.
     if (!(record.state == RunRecord::State::kDraining && record.ranks[rank].drained)) {
-      LoseRun(core, run, lost);
+      LoseRun(tables, run, lost);
     }
-    RankGone(core, run, rank);
+    RankGone(tables, run, rank);
   }
-  core.ledger.EraseWorker(number);
-  MembershipChanged(core);
+  tables.ledger.EraseWorker(number);
+  MembershipChanged(tables);
 }
 
-void ReleaseLeaving(Core& core) {
-  for (auto& [number, worker] : core.workers.all()) {
-    if (!worker.leaving || worker.drain_sent || !core.ledger.idle(number)) continue;
-    const auto& groups = core.groups.all();
+void ReleaseLeaving(CoordinatorTables& tables) {
+  for (auto& [number, worker] : tables.workers.all()) {
+    if (!worker.leaving || worker.drain_sent || !tables.ledger.idle(number)) continue;
+    const auto& groups = tables.groups.all();
     const bool member = std::any_of(groups.begin(), groups.end(), [n = number](const auto& entry) {
       return entry.second.RankOf(n) >= 0;
     });
@@ -295,7 +298,7 @@ void ReleaseLeaving(Core& core) {
     worker.drain_sent = true;
     WorkerCommand command;
     command.mutable_drain();
-    core.Send(number, std::move(command));
+    tables.Send(number, std::move(command));
   }
 }
 

@@ -43,8 +43,8 @@ absl::Status CheckSmall(const StartedJob& job) {
 }  // namespace
 
 AttendManyCall* AttendManyCall::Start(grpc::CallbackServerContext* context,
-                                      const GatewayServiceOptions& options, CallGate* gate,
-                                      RestingCalls* resting) {
+                                      const GatewayServiceOptions& options,
+                                      ConcurrencyLimiter* gate, IdleCalls* resting) {
   std::shared_ptr<AttendManyCall> call(new AttendManyCall(context, options, gate, resting));
   call->call_self_ = call;
   call->Rest();
@@ -54,12 +54,12 @@ AttendManyCall* AttendManyCall::Start(grpc::CallbackServerContext* context,
 void AttendManyCall::Rest() {
   const std::weak_ptr<AttendManyCall> weak = call_self_;
   // Without the lock: another call may have to leave.
-  std::shared_ptr<void> rest = resting_->Add([weak](RestingCalls::Why why) {
+  std::shared_ptr<void> rest = resting_->Add([weak](IdleCalls::Why why) {
     const std::shared_ptr<AttendManyCall> self = weak.lock();
     if (self == nullptr) return;
-    self->Leave(why == RestingCalls::Why::kClosed ? absl::OkStatus() : TooManyCallsError());
+    self->Leave(why == IdleCalls::Why::kClosed ? absl::OkStatus() : TooManyCallsError());
   });
-  auto patience = std::make_unique<Grace>(options_.first_message_wait, [weak] {
+  auto patience = std::make_unique<SharedTimer>(options_.first_message_wait, [weak] {
     const std::shared_ptr<AttendManyCall> self = weak.lock();
     if (self != nullptr) self->Leave(StartError("no job has come, whole, in time"));
   });
@@ -134,7 +134,7 @@ void AttendManyCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
     if (!is_short) {
       WriteAnswerLocked();
     } else {
-      answer_wait_ = std::make_unique<Grace>(
+      answer_wait_ = std::make_unique<SharedTimer>(
           options_.small_answer_wait, [weak = std::weak_ptr<AttendManyCall>(session_self_)] {
             const std::shared_ptr<AttendManyCall> self = weak.lock();
             if (self == nullptr) return;

@@ -32,8 +32,8 @@ class AttendManyCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   // The reactor of a new call; it deletes itself. A job has a place in the gate until it is over;
   // between jobs the call rests. All three outlive it.
   static AttendManyCall* Start(grpc::CallbackServerContext* context,
-                               const GatewayServiceOptions& options, CallGate* gate,
-                               RestingCalls* resting);
+                               const GatewayServiceOptions& options, ConcurrencyLimiter* gate,
+                               IdleCalls* resting);
 
  private:
   struct Output {
@@ -42,7 +42,7 @@ class AttendManyCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   };
 
   AttendManyCall(grpc::CallbackServerContext* context, const GatewayServiceOptions& options,
-                 CallGate* gate, RestingCalls* resting)
+                 ConcurrencyLimiter* gate, IdleCalls* resting)
       : context_(context), options_(options), gate_(gate), resting_(resting) {}
 
   // Reactions of the call.
@@ -72,15 +72,15 @@ class AttendManyCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
 
   grpc::CallbackServerContext* const context_;
   const GatewayServiceOptions& options_;
-  CallGate* const gate_;
-  RestingCalls* const resting_;
+  ConcurrencyLimiter* const gate_;
+  IdleCalls* const resting_;
   // The call and a job's session each keep this alive until they are done.
   std::shared_ptr<AttendManyCall> call_self_, session_self_;
   grpc::ByteBuffer in_;
 
   Mutex mutex_;
   std::shared_ptr<void> rest_ GUARDED_BY(mutex_);  // Between two jobs.
-  std::unique_ptr<Grace> patience_ GUARDED_BY(mutex_);
+  std::unique_ptr<SharedTimer> patience_ GUARDED_BY(mutex_);
   std::optional<absl::Status> leaves_ GUARDED_BY(mutex_);  // It takes no more jobs; Leave's word.
   bool has_had_job_ GUARDED_BY(mutex_) = false;
   // Of the job. In the gate until its last word; then until that is read.
@@ -88,10 +88,11 @@ class AttendManyCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::By
   std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);
   std::vector<TensorChunk> inputs_ GUARDED_BY(mutex_);  // Until it is placed.
   JobAnswer answer_ GUARDED_BY(mutex_);
-  std::unique_ptr<Grace> answer_wait_ GUARDED_BY(mutex_);  // How long the answer waits for more.
-  std::deque<Output> outputs_ GUARDED_BY(mutex_);          // The first one is being written.
-  bool ended_ GUARDED_BY(mutex_) = false;                  // The last of them is its last word.
-  std::optional<UnreadEnd> unread_ GUARDED_BY(mutex_);     // From then on.
+  std::unique_ptr<SharedTimer> answer_wait_
+      GUARDED_BY(mutex_);                                     // How long the answer waits for more.
+  std::deque<Output> outputs_ GUARDED_BY(mutex_);             // The first one is being written.
+  bool ended_ GUARDED_BY(mutex_) = false;                     // The last of them is its last word.
+  std::optional<SlowReaderGuard> unread_ GUARDED_BY(mutex_);  // From then on.
 
   bool cancelled_ GUARDED_BY(mutex_) = false;
   bool finished_ GUARDED_BY(mutex_) = false;  // No operation may be started any more.

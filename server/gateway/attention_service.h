@@ -48,8 +48,8 @@ class AttentionService final : public AttentionServiceBase {
 
  private:
   const GatewayServiceOptions options_;
-  CallGate gate_;
-  RestingCalls resting_;
+  ConcurrencyLimiter gate_;
+  IdleCalls resting_;
   InlineWorkers queue_;
 };
 

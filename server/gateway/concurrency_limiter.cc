@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-struct CallGate::State {
+struct ConcurrencyLimiter::State {
   explicit State(int limit) : limit(limit) {}
   const int limit;
   Mutex mutex;
@@ -16,9 +16,9 @@ struct CallGate::State {
   int leaving GUARDED_BY(mutex) = 0;
 };
 
-CallGate::CallGate(int limit) : state_(std::make_shared<State>(limit)) {}
+ConcurrencyLimiter::ConcurrencyLimiter(int limit) : state_(std::make_shared<State>(limit)) {}
 
-absl::StatusOr<std::shared_ptr<void>> CallGate::Enter() {
+absl::StatusOr<std::shared_ptr<void>> ConcurrencyLimiter::Enter() {
   {
     MutexLock lock(&state_->mutex);
     if (state_->inside >= state_->limit) {
@@ -37,7 +37,7 @@ absl::StatusOr<std::shared_ptr<void>> CallGate::Enter() {
   });
 }
 
-std::shared_ptr<void> CallGate::Leave(std::shared_ptr<void> place) {
+std::shared_ptr<void> ConcurrencyLimiter::Leave(std::shared_ptr<void> place) {
   if (place.use_count() == 0) return place;  // A place holds no pointer.
   {
     MutexLock lock(&state_->mutex);
@@ -50,7 +50,7 @@ std::shared_ptr<void> CallGate::Leave(std::shared_ptr<void> place) {
   });
 }
 
-bool CallGate::WaitUntilEmpty(absl::Time deadline) {
+bool ConcurrencyLimiter::WaitUntilEmpty(absl::Time deadline) {
   MutexLock lock(&state_->mutex);
   while (state_->inside + state_->leaving > 0) {
     if (!state_->left.WaitFor(&state_->mutex, deadline - SteadyNow())) {

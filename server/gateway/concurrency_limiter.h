@@ -10,9 +10,9 @@ namespace annulus {
 
 // Counts the calls that the gateway serves, and lets no more in than it has memory for.
 // Thread-safe.
-class CallGate {
+class ConcurrencyLimiter {
  public:
-  explicit CallGate(int limit);
+  explicit ConcurrencyLimiter(int limit);
 
   // A place until the last copy goes, which may be after the gate. RESOURCE_EXHAUSTED /
   // TOO_MANY_CALLS.

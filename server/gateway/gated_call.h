@@ -21,7 +21,7 @@ namespace annulus {
 
 // What all inline calls share.
 struct InlineResources {
-  CallGate* gate = nullptr;
+  ConcurrencyLimiter* gate = nullptr;
   InlineWorkers* queue = nullptr;
   absl::Duration answer_patience;  // See GatewayServiceOptions.
 };
@@ -60,7 +60,7 @@ class GatedCall : public UnaryCall {
   Response response_;
 
  private:
-  CallGate* const gate_;
+  ConcurrencyLimiter* const gate_;
   InlineWorkers* const queue_;
   // In the gate, until the answer is made; until it is read.
   std::shared_ptr<void> place_, leaving_;

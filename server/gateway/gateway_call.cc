@@ -13,14 +13,14 @@
 namespace annulus {
 
 GatewayCall::GatewayCall(grpc::CallbackServerContext* context, const GatewayServiceOptions& options,
-                         CallGate* gate)
+                         ConcurrencyLimiter* gate)
     : options_(options),
       gate_(gate),
       deadline_(DeadlineOf(*context, options)),
       unread_end_(context) {}
 
 GatewayCall* GatewayCall::Start(grpc::CallbackServerContext* context,
-                                const GatewayServiceOptions& options, CallGate* gate) {
+                                const GatewayServiceOptions& options, ConcurrencyLimiter* gate) {
   std::shared_ptr<GatewayCall> call(new GatewayCall(context, options, gate));
   call->call_self_ = call;
   call->AwaitStart();
@@ -29,7 +29,7 @@ GatewayCall* GatewayCall::Start(grpc::CallbackServerContext* context,
 
 void GatewayCall::AwaitStart() {
   MutexLock lock(&mutex_);
-  first_message_ = std::make_unique<Grace>(
+  first_message_ = std::make_unique<SharedTimer>(
       options_.first_message_wait, [weak = std::weak_ptr<GatewayCall>(call_self_)] {
         const std::shared_ptr<GatewayCall> self = weak.lock();
         if (self == nullptr) return;
@@ -163,7 +163,7 @@ void GatewayCall::OnPlaced(const std::string& job_id, const v1::Plan& plan) {
     if (!small) {
       WriteAnswerLocked();
     } else {
-      answer_wait_ = std::make_unique<Grace>(
+      answer_wait_ = std::make_unique<SharedTimer>(
           options_.small_answer_wait, [weak = std::weak_ptr<GatewayCall>(call_self_)] {
             if (const std::shared_ptr<GatewayCall> self = weak.lock()) self->WriteAnswer();
           });

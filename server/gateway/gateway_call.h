@@ -35,7 +35,7 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   // which it has until it is over, or its whole answer waits for its caller. `options` and `gate`
   // outlive it.
   static GatewayCall* Start(grpc::CallbackServerContext* context,
-                            const GatewayServiceOptions& options, CallGate* gate);
+                            const GatewayServiceOptions& options, ConcurrencyLimiter* gate);
 
  private:
   struct Output {
@@ -44,7 +44,7 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   };
 
   GatewayCall(grpc::CallbackServerContext* context, const GatewayServiceOptions& options,
-              CallGate* gate);
+              ConcurrencyLimiter* gate);
 
   // Reactions of the call.
   void OnReadDone(bool ok) override;
@@ -80,9 +80,9 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   void AwaitReaderLocked() REQUIRES(mutex_);
 
   const GatewayServiceOptions& options_;
-  CallGate* const gate_;
+  ConcurrencyLimiter* const gate_;
   const absl::Time deadline_;  // By base/steady_time.h.
-  UnreadEnd unread_end_;
+  SlowReaderGuard unread_end_;
   // In the gate, from the start to a good end; then until that is read.
   std::shared_ptr<void> place_, leaving_;
   // The call and the session each keep this alive until they are done.
@@ -92,13 +92,14 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   bool fits_ = false;  // All inputs have come with the start, and a message holds the outputs.
 
   Mutex mutex_;
-  std::unique_ptr<Grace> first_message_ GUARDED_BY(mutex_);  // Until it is here.
-  std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);   // Until the job's end.
+  std::unique_ptr<SharedTimer> first_message_ GUARDED_BY(mutex_);  // Until it is here.
+  std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);         // Until the job's end.
   std::vector<TensorChunk> first_ GUARDED_BY(mutex_);  // Of the start message, until it is placed.
   std::deque<Output> outputs_ GUARDED_BY(mutex_);      // The first one is being written.
   std::optional<absl::Status> end_ GUARDED_BY(mutex_);
   JobAnswer answer_ GUARDED_BY(mutex_);
-  std::unique_ptr<Grace> answer_wait_ GUARDED_BY(mutex_);  // How long a small job's answer waits.
+  std::unique_ptr<SharedTimer> answer_wait_
+      GUARDED_BY(mutex_);  // How long a small job's answer waits.
   bool placed_ GUARDED_BY(mutex_) = false;
   bool reading_ GUARDED_BY(mutex_) = false;
   bool closed_ GUARDED_BY(mutex_) = false;  // The caller has sent all.

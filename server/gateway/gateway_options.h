@@ -29,7 +29,7 @@ struct GatewayServiceOptions {
   // A channel to a worker's data endpoint. Thread-safe.
   std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)> worker_channel;
   // Calls to workers for small shards; nullptr: each shard has calls of its own.
-  std::shared_ptr<ExchangePool> exchanges;
+  std::shared_ptr<StreamPool> exchanges;
   // Never waits.
   std::function<void(ServerInfoReply)> server_info;
   Limits limits;
@@ -51,7 +51,7 @@ struct GatewayServiceOptions {
   // How long an Attend call's error waits for a caller that does not read.
   absl::Duration end_patience = absl::Seconds(2);
   // How long what is left of its answer does, or the answer of a unary call, see UnaryCall.
-  absl::Duration answer_patience = kUnreadPatience;
+  absl::Duration answer_patience = kSlowReaderPatience;
   // Tensors of all inline calls at work.
   int64_t max_inline_bytes = int64_t{512} << 20;
 };

@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-struct RestingCalls::State {
+struct IdleCalls::State {
   explicit State(size_t limit) : limit(limit) {}
 
   const size_t limit;
@@ -18,9 +18,9 @@ struct RestingCalls::State {
   bool closed GUARDED_BY(mutex) = false;
 };
 
-RestingCalls::RestingCalls(size_t limit) : state_(std::make_shared<State>(limit)) {}
+IdleCalls::IdleCalls(size_t limit) : state_(std::make_shared<State>(limit)) {}
 
-std::shared_ptr<void> RestingCalls::Add(Leave leave) {
+std::shared_ptr<void> IdleCalls::Add(Leave leave) {
   uint64_t call = 0;
   Leave oldest;
   {
@@ -46,7 +46,7 @@ std::shared_ptr<void> RestingCalls::Add(Leave leave) {
   });
 }
 
-void RestingCalls::Close() {
+void IdleCalls::Close() {
   std::map<uint64_t, Leave> calls;
   {
     MutexLock lock(&state_->mutex);

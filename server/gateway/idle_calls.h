@@ -9,9 +9,9 @@ namespace annulus {
 
 // Calls that are open and have nothing to do until their callers say more. Only so many rest: who
 // comes then sends the one away that has rested longest. Thread-safe.
-class RestingCalls {
+class IdleCalls {
  public:
-  explicit RestingCalls(size_t limit);
+  explicit IdleCalls(size_t limit);
 
   enum class Why { kMadeRoom, kClosed };
   using Leave = std::function<void(Why)>;

@@ -41,7 +41,7 @@ const v1::InlineTensor& TensorOf(const v1::InlineTensors& tensors, TensorId id) 
 
 // [rows, heads, dim] as a caller gives them: a bit mask has a number for each key.
 std::vector<int64_t> TypedShape(const AttentionSpec& spec, const TensorInfo& info) {
-  const int64_t dim = info.id == TensorId::kBitMask ? PairInputs(spec).width : info.dim;
+  const int64_t dim = info.id == TensorId::kBitMask ? BiasAndMaskInputs(spec).width : info.dim;
   return {RowsOf(info, spec), info.heads, dim};
 }
 

@@ -27,7 +27,7 @@ class InlineWorkers {
   // for more than the whole budget.
   absl::StatusOr<std::shared_ptr<void>> Reserve(int64_t bytes);
 
-  // What is posted is bounded by the calls at work (CallGate).
+  // What is posted is bounded by the calls at work (ConcurrencyLimiter).
   void Post(std::function<void()> work) { queue_.PostAlways(std::move(work)); }
 
  private:

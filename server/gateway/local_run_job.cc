@@ -18,8 +18,8 @@ class LocalCall final : public RunJobCall,
                         public CallSink,
                         public std::enable_shared_from_this<LocalCall> {
  public:
-  LocalCall(Brain* brain, Handlers handlers)
-      : brain_(brain), number_(brain->NewNumber()), handlers_(std::move(handlers)) {}
+  LocalCall(CoordinatorLoop* loop, Handlers handlers)
+      : loop_(loop), number_(loop->NewNumber()), handlers_(std::move(handlers)) {}
 
   void Start(const v1::RunJobRequest& request, absl::Time deadline,
              const CoordinatorOptions& options) {
@@ -28,8 +28,8 @@ class LocalCall final : public RunJobCall,
     // Whoever asks keeps the request and its spec until the job ends: about as much once more.
     const int64_t caller_bytes = (*submission)->bytes;
     event::RunJob event{number_, kAnonymous, *std::move(submission),
-                        brain_->Now() + (deadline - SteadyNow()), caller_bytes};
-    const absl::Status posted = brain_->PostCall(number_, shared_from_this(), std::move(event));
+                        loop_->Now() + (deadline - SteadyNow()), caller_bytes};
+    const absl::Status posted = loop_->PostCall(number_, shared_from_this(), std::move(event));
     if (!posted.ok()) EndNow(posted);
   }
 
@@ -38,11 +38,11 @@ class LocalCall final : public RunJobCall,
       MutexLock lock(&mutex_);
       if (ended_) return;
     }
-    brain_->Post(event::CallGone{number_}).IgnoreError();
+    loop_->Post(event::CallGone{number_}).IgnoreError();
     EndNow(absl::CancelledError("the call was cancelled"));
   }
 
-  // The brain's words.
+  // The coordinator loop's words.
   void Send(v1::JobEvent event) override {
     if (Queue(std::move(event))) HandOverLater();
   }
@@ -66,7 +66,7 @@ class LocalCall final : public RunJobCall,
     if (Queue(std::move(status))) HandOver();
   }
   void HandOverLater() {
-    brain_->AfterTurn([self = shared_from_this()] { self->HandOver(); });
+    loop_->AfterTurn([self = shared_from_this()] { self->HandOver(); });
   }
   // Threads that bring words may overtake each other: each hands over the oldest.
   void HandOver() {
@@ -86,7 +86,7 @@ class LocalCall final : public RunJobCall,
     handlers.on_done(std::get<absl::Status>(*std::move(word)));
   }
 
-  Brain* const brain_;  // Is not asked after the end.
+  CoordinatorLoop* const loop_;  // Is not asked after the end.
   const int64_t number_;
   Handlers handlers_;  // The strand's.
   Strand strand_;
@@ -97,10 +97,10 @@ class LocalCall final : public RunJobCall,
 
 }  // namespace
 
-RunJobStarter LocalRunJob(Brain* brain, const CoordinatorOptions& options) {
-  return [brain, options](const v1::RunJobRequest& request, absl::Time deadline,
-                          RunJobCall::Handlers handlers) -> std::shared_ptr<RunJobCall> {
-    auto call = std::make_shared<LocalCall>(brain, std::move(handlers));
+RunJobStarter LocalRunJob(CoordinatorLoop* loop, const CoordinatorOptions& options) {
+  return [loop, options](const v1::RunJobRequest& request, absl::Time deadline,
+                         RunJobCall::Handlers handlers) -> std::shared_ptr<RunJobCall> {
+    auto call = std::make_shared<LocalCall>(loop, std::move(handlers));
     call->Start(request, deadline, options);
     return call;
   };

@@ -8,9 +8,10 @@
 namespace annulus {
 
 // RunJob at the coordinator of this process, without a message in between: the same validation,
-// principal, events and ends as a call of annulus.v1.Jobs has. Handlers run beside the brain's
-// events, on threads that post to it. The brain outlives its calls, and ends them when it stops.
-RunJobStarter LocalRunJob(Brain* brain, const CoordinatorOptions& options);
+// principal, events and ends as a call of annulus.v1.Jobs has. Handlers run beside the coordinator
+// loop's events, on threads that post to it. The coordinator loop outlives its calls, and ends them
+// when it stops.
+RunJobStarter LocalRunJob(CoordinatorLoop* loop, const CoordinatorOptions& options);
 
 }  // namespace annulus
 

@@ -34,7 +34,7 @@ int64_t SteadyNanoseconds() {
 
 }  // namespace
 
-Brain::Brain(Options options)
+CoordinatorLoop::CoordinatorLoop(Options options)
     : options_(std::move(options)),
       last_look_ns_(SteadyNanoseconds()),
       state_(options_.coordinator, options_.random, options_.plan, options_.clock()),
@@ -43,10 +43,10 @@ Brain::Brain(Options options)
   turns_.Start();
 }
 
-Brain::~Brain() { Stop(); }
+CoordinatorLoop::~CoordinatorLoop() { Stop(); }
 
-Turns::Options Brain::TurnsOptions() {
-  Turns::Options turns;
+SerialExecutor::Options CoordinatorLoop::TurnsOptions() {
+  SerialExecutor::Options turns;
   turns.work = [this] { return HandleNext(); };
   turns.tick = [this] { Handle({event::Tick{}}); };
   turns.wake = [this] { return state_.NextWakeup(); };
@@ -55,19 +55,20 @@ Turns::Options Brain::TurnsOptions() {
   return turns;
 }
 
-absl::Status Brain::Post(Event event) {
+absl::Status CoordinatorLoop::Post(Event event) {
   return PostMail({std::move(event), 0, nullptr, nullptr, absl::InfinitePast()});
 }
 
-absl::Status Brain::PostCall(int64_t call, std::shared_ptr<CallSink> sink, Event event) {
+absl::Status CoordinatorLoop::PostCall(int64_t call, std::shared_ptr<CallSink> sink, Event event) {
   return PostMail({std::move(event), call, std::move(sink), nullptr, absl::InfinitePast()});
 }
 
-absl::Status Brain::PostLink(int64_t connection, std::shared_ptr<LinkSink> sink, Event event) {
+absl::Status CoordinatorLoop::PostLink(int64_t connection, std::shared_ptr<LinkSink> sink,
+                                       Event event) {
   return PostMail({std::move(event), connection, nullptr, std::move(sink), absl::InfinitePast()});
 }
 
-absl::Status Brain::PostMail(Mail mail) {
+absl::Status CoordinatorLoop::PostMail(Mail mail) {
   const bool first = GoesFirst(mail.event);
   if (first) mail.posted = options_.clock();
   {
@@ -84,7 +85,7 @@ absl::Status Brain::PostMail(Mail mail) {
   return absl::OkStatus();
 }
 
-std::optional<Brain::Mail> Brain::TakeMail() {
+std::optional<CoordinatorLoop::Mail> CoordinatorLoop::TakeMail() {
   MutexLock lock(&mutex_);
   for (std::deque<Mail>* box : {&worker_mail_, &client_mail_}) {
     if (box->empty()) continue;
@@ -95,14 +96,14 @@ std::optional<Brain::Mail> Brain::TakeMail() {
   return std::nullopt;
 }
 
-bool Brain::HandleNext() {
+bool CoordinatorLoop::HandleNext() {
   std::optional<Mail> mail = TakeMail();
   if (!mail.has_value()) return false;
   Handle(*std::move(mail));
   return true;
 }
 
-void Brain::Handle(Mail mail) {
+void CoordinatorLoop::Handle(Mail mail) {
   last_look_ns_ = SteadyNanoseconds();
   if (mail.call != nullptr) calls_[mail.number] = std::move(mail.call);
   if (mail.link != nullptr) links_[mail.number] = std::move(mail.link);
@@ -120,7 +121,7 @@ void Brain::Handle(Mail mail) {
   }
 }
 
-bool Brain::PerformLast(Action* action, const Action& next) {
+bool CoordinatorLoop::PerformLast(Action* action, const Action& next) {
   auto* event = std::get_if<action::SendEvent>(action);
   const auto* end = std::get_if<action::FinishCall>(&next);
   if (event == nullptr || end == nullptr || event->call != end->call || !end->status.ok()) {
@@ -133,46 +134,45 @@ bool Brain::PerformLast(Action* action, const Action& next) {
   return true;
 }
 
-void Brain::Perform(Action action) {
+void CoordinatorLoop::Perform(Action action) {
   struct Performer {
-    Brain& brain;
+    CoordinatorLoop& loop;
     void operator()(action::SendCommand& a) {
-      auto it = brain.links_.find(a.connection);
-      if (it != brain.links_.end()) it->second->Send(std::move(a.command));
+      auto it = loop.links_.find(a.connection);
+      if (it != loop.links_.end()) it->second->Send(std::move(a.command));
     }
     void operator()(action::CloseConnection& a) {
-      auto it = brain.links_.find(a.connection);
-      if (it == brain.links_.end()) return;
+      auto it = loop.links_.find(a.connection);
+      if (it == loop.links_.end()) return;
       it->second->Close(a.status);
-      brain.links_.erase(it);
+      loop.links_.erase(it);
     }
     void operator()(action::SendEvent& a) {
-      auto it = brain.calls_.find(a.call);
-      if (it != brain.calls_.end()) it->second->Send(std::move(a.event));
+      auto it = loop.calls_.find(a.call);
+      if (it != loop.calls_.end()) it->second->Send(std::move(a.event));
     }
     void operator()(action::FinishCall& a) {
-      auto it = brain.calls_.find(a.call);
-      if (it == brain.calls_.end()) return;
+      auto it = loop.calls_.find(a.call);
+      if (it == loop.calls_.end()) return;
       it->second->Finish(a.status);
-      brain.calls_.erase(it);
+      loop.calls_.erase(it);
     }
     void operator()(action::Answer& a) {
-      auto it = brain.calls_.find(a.call);
-      if (it == brain.calls_.end()) return;
+      auto it = loop.calls_.find(a.call);
+      if (it == loop.calls_.end()) return;
       it->second->Answer(std::move(a.value));
-      brain.calls_.erase(it);
+      loop.calls_.erase(it);
     }
     void operator()(action::MakePlan& a) {
       const int64_t plan = a.plan;
-      brain.planners_.Post(
-          {a.dry_run, plan, a.quick}, std::move(a.request),
-          [this_brain = &brain, plan](PlanResult result) {
-            this_brain->Post(event::Planned{plan, std::move(result)}).IgnoreError();
-          });
+      loop.planners_.Post({a.dry_run, plan, a.quick}, std::move(a.request),
+                          [this_brain = &loop, plan](PlanResult result) {
+                            this_brain->Post(event::Planned{plan, std::move(result)}).IgnoreError();
+                          });
     }
-    void operator()(action::ForgetPlan& a) { brain.planners_.Forget(a.plan); }
-    void operator()(action::SetReady& a) { brain.options_.on_ready(a.ready); }
-    void operator()(action::Stopped&) { brain.options_.on_stopped(); }
+    void operator()(action::ForgetPlan& a) { loop.planners_.Forget(a.plan); }
+    void operator()(action::SetReady& a) { loop.options_.on_ready(a.ready); }
+    void operator()(action::Stopped&) { loop.options_.on_stopped(); }
     void operator()(action::Log& a) {
       if (!LogEnabled(a.level)) return;
       if (a.plan == nullptr) return WriteLog(a.level, a.job, a.text);
@@ -184,22 +184,22 @@ void Brain::Perform(Action action) {
   std::visit(Performer{*this}, action);
 }
 
-void Brain::EndAll() {
+void CoordinatorLoop::EndAll() {
   const absl::Status status = DrainingError(options_.coordinator.retry_after);
   for (auto& [number, call] : std::exchange(calls_, {})) call->Finish(status);
   for (auto& [number, link] : std::exchange(links_, {})) link->Close(status);
 }
 
-void Brain::AfterTurn(std::function<void()> work) {
+void CoordinatorLoop::AfterTurn(std::function<void()> work) {
   MutexLock lock(&mutex_);
   after_turn_.push_back(std::move(work));
 }
 
-void Brain::RunAfterTurn() {
+void CoordinatorLoop::RunAfterTurn() {
   // Work that posts comes here again: jobs that end one another would otherwise nest without bound.
-  thread_local const Brain* running = nullptr;
+  thread_local const CoordinatorLoop* running = nullptr;
   if (running == this) return;
-  const Brain* const outer = std::exchange(running, this);
+  const CoordinatorLoop* const outer = std::exchange(running, this);
   for (;;) {
     std::function<void()> work;
     {
@@ -213,7 +213,7 @@ void Brain::RunAfterTurn() {
   running = outer;
 }
 
-void Brain::Stop() {
+void CoordinatorLoop::Stop() {
   {
     MutexLock lock(&mutex_);
     if (std::exchange(stopping_, true)) return;
@@ -226,7 +226,7 @@ void Brain::Stop() {
   planners_.Stop();
 }
 
-bool Brain::FreshWithin(absl::Duration age) const {
+bool CoordinatorLoop::FreshWithin(absl::Duration age) const {
   return SteadyNanoseconds() - last_look_ns_ <= absl::ToInt64Nanoseconds(age);
 }
 

@@ -49,7 +49,7 @@ class LinkSink {
 // The coordinator's state machine with its mailbox and its timers. One event is handled at a time,
 // by whichever thread posts; a thread of its own keeps the time. Knows no gRPC: everything that has
 // state is tested without it.
-class Brain {
+class CoordinatorLoop {
  public:
   struct Options {
     CoordinatorOptions coordinator;
@@ -62,16 +62,16 @@ class Brain {
     std::function<absl::Time()> wall = absl::Now;
     // Events of workers, and as many of clients, that may wait; one more is refused.
     size_t max_mail = 65536;
-    // SetReady and Stopped. Must neither wait nor stop the brain.
+    // SetReady and Stopped. Must neither wait nor stop the coordinator loop.
     std::function<void(bool)> on_ready = [](bool) {};
     std::function<void()> on_stopped = [] {};
   };
 
-  explicit Brain(Options options);
+  explicit CoordinatorLoop(Options options);
   // Stops if that has not been done, and waits for the plans that are being made.
-  ~Brain();
-  Brain(const Brain&) = delete;
-  Brain& operator=(const Brain&) = delete;
+  ~CoordinatorLoop();
+  CoordinatorLoop(const CoordinatorLoop&) = delete;
+  CoordinatorLoop& operator=(const CoordinatorLoop&) = delete;
 
   // A number for a call or a connection.
   int64_t NewNumber() { return ++last_number_; }
@@ -81,9 +81,9 @@ class Brain {
   // Thread-safe. Handles the event before it returns, or leaves it to the thread that is handling
   // others. The sinks come with the first event of their call or connection and
   // are let go after their last word. RESOURCE_EXHAUSTED / QUEUE_FULL when the mailbox is full,
-  // UNAVAILABLE / DRAINING when the brain has stopped: the event is lost and the sink is not used.
-  // CallGone, WorkerGone, Planned and Drain are taken by a full mailbox too: each ends something
-  // that was taken before.
+  // UNAVAILABLE / DRAINING when the coordinator loop has stopped: the event is lost and the sink is
+  // not used. CallGone, WorkerGone, Planned and Drain are taken by a full mailbox too: each ends
+  // something that was taken before.
   //
   // Workers' events come first, in order, and count as of when they were posted: however many
   // events of clients wait here, no beat is late for them.
@@ -91,12 +91,13 @@ class Brain {
   absl::Status PostCall(int64_t call, std::shared_ptr<CallSink> sink, Event event);
   absl::Status PostLink(int64_t connection, std::shared_ptr<LinkSink> sink, Event event);
 
-  // For sinks, in the brain's words to them: what takes longer than an event may, or waits for who
-  // posts. `work` runs soon after, beside other events, on a thread that posts or keeps the time.
+  // For sinks, in the coordinator loop's words to them: what takes longer than an event may, or
+  // waits for who posts. `work` runs soon after, beside other events, on a thread that posts or
+  // keeps the time.
   void AfterTurn(std::function<void()> work) EXCLUDES(mutex_);
 
   // Handles what is in the mailbox, then ends every call and stream with UNAVAILABLE / DRAINING,
-  // and the thread. A plan that is being made goes on until the brain goes. Idempotent.
+  // and the thread. A plan that is being made goes on until the coordinator loop goes. Idempotent.
   void Stop();
 
   // Whether an event has been handled, or the time looked at, within `age`.
@@ -111,7 +112,7 @@ class Brain {
     absl::Time posted = absl::InfinitePast();  // Of workers' events.
   };
 
-  Turns::Options TurnsOptions();
+  SerialExecutor::Options TurnsOptions();
   absl::Status PostMail(Mail mail) EXCLUDES(mutex_);
   // Each with the turn.
   bool HandleNext() EXCLUDES(mutex_);
@@ -138,7 +139,7 @@ class Brain {
   CoordinatorState state_;
   std::map<int64_t, std::shared_ptr<CallSink>> calls_;
   std::map<int64_t, std::shared_ptr<LinkSink>> links_;
-  Turns turns_;
+  SerialExecutor turns_;
   PlannerPool planners_;  // Last: it posts until it goes.
 };
 

@@ -47,7 +47,7 @@ class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     if (overflow) End(absl::ResourceExhaustedError("the client does not read"));
   }
   void End(const absl::Status& status) {
-    unread_end_.Begin(kUnreadPatience);
+    unread_end_.Begin(kSlowReaderPatience);
     Do(box_.End(status, Box::Flush::kNo));
   }
 
@@ -70,7 +70,7 @@ class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   }
 
   HealthService* const service_;
-  UnreadEnd unread_end_;
+  SlowReaderGuard unread_end_;
   const HealthSubject subject_;
   Box box_;
   grpc::ByteBuffer out_;
@@ -108,7 +108,7 @@ void HealthService::Forget(HealthWatch* watch) {
 grpc::ServerUnaryReactor* HealthService::Check(grpc::CallbackServerContext* context,
                                                const grpc::ByteBuffer* arrived,
                                                grpc::ByteBuffer* response) {
-  auto* const call = AnswerCall<HealthCheckResponse>::Start(context, kUnreadPatience, response);
+  auto* const call = AnswerCall<HealthCheckResponse>::Start(context, kSlowReaderPatience, response);
   HealthCheckRequest request;
   absl::Status status = TakeQuestion(arrived, &request);
   const HealthSubject subject = SubjectOf(request.service());

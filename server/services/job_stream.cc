@@ -20,9 +20,10 @@ absl::Status SlowClientError() {
 
 }  // namespace
 
-JobStream::JobStream(Brain* brain, grpc::CallbackServerContext* context, absl::Duration patience)
-    : brain_(brain),
-      number_(brain->NewNumber()),
+JobStream::JobStream(CoordinatorLoop* loop, grpc::CallbackServerContext* context,
+                     absl::Duration patience)
+    : loop_(loop),
+      number_(loop->NewNumber()),
       patience_(patience),
       box_(kMaxEvents, kMaxBytes),
       unread_end_(context) {}
@@ -31,7 +32,7 @@ JobStream* JobStream::Start(std::shared_ptr<JobStream> stream, Event event) {
   JobStream* reactor = stream.get();
   reactor->self_ = stream;
   const absl::Status taken =
-      reactor->brain_->PostCall(reactor->number_, std::move(stream), std::move(event));
+      reactor->loop_->PostCall(reactor->number_, std::move(stream), std::move(event));
   if (!taken.ok()) reactor->Finish(taken);
   return reactor;
 }
@@ -74,7 +75,7 @@ void JobStream::GiveUp() {
     unread_end_.Begin(patience_);
   }
   Do(box_.End(SlowClientError(), Box::Flush::kNo));
-  brain_->Post(event::CallGone{number_}).IgnoreError();
+  loop_->Post(event::CallGone{number_}).IgnoreError();
 }
 
 void JobStream::CountWaiting() {
@@ -101,7 +102,7 @@ void JobStream::OnWriteDone(bool ok) {
 }
 
 void JobStream::OnCancel() {
-  brain_->Post(event::CallGone{number_}).IgnoreError();
+  loop_->Post(event::CallGone{number_}).IgnoreError();
   Do(box_.End(absl::CancelledError("the call was cancelled"), Box::Flush::kNo));
 }
 

@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// The brain's one word to a unary call.
+// The coordinator loop's one word to a unary call.
 template <typename Response>
 class UnaryAnswer final : public UnaryCall, public CallSink {
  public:
@@ -41,11 +41,9 @@ Event AboutJob(int64_t call, const Request& request) {
 // The same for a dry run, which takes long enough for its caller to go away meanwhile.
 class PlanAnswer final : public UnaryCall, public CallSink {
  public:
-  PlanAnswer(Brain* brain, grpc::CallbackServerContext* context, grpc::ByteBuffer* response,
-             absl::Duration patience)
-      : UnaryCall(context, &plan_, patience, response),
-        brain_(brain),
-        number_(brain->NewNumber()) {}
+  PlanAnswer(CoordinatorLoop* loop, grpc::CallbackServerContext* context,
+             grpc::ByteBuffer* response, absl::Duration patience)
+      : UnaryCall(context, &plan_, patience, response), loop_(loop), number_(loop->NewNumber()) {}
 
   static grpc::ServerUnaryReactor* Start(
       std::shared_ptr<PlanAnswer> call,
@@ -58,7 +56,7 @@ class PlanAnswer final : public UnaryCall, public CallSink {
     }
     event::PlanJob event{reactor->number_, kAnonymous, *std::move(submission)};
     const absl::Status taken =
-        reactor->brain_->PostCall(reactor->number_, std::move(call), std::move(event));
+        reactor->loop_->PostCall(reactor->number_, std::move(call), std::move(event));
     if (!taken.ok()) reactor->Answer(taken);
     return reactor;
   }
@@ -72,12 +70,12 @@ class PlanAnswer final : public UnaryCall, public CallSink {
   }
 
   void OnCancel() override {
-    brain_->Post(event::CallGone{number_}).IgnoreError();
+    loop_->Post(event::CallGone{number_}).IgnoreError();
     Answer(absl::CancelledError("the call was cancelled"));
   }
 
  private:
-  Brain* const brain_;
+  CoordinatorLoop* const loop_;
   const int64_t number_;
   v1::Plan plan_;  // Until the first end.
   std::atomic<bool> ended_{false};
@@ -114,8 +112,8 @@ grpc::ServerUnaryReactor* JobsService::Ask(grpc::CallbackServerContext* context,
   Request request;
   absl::Status taken = TakeQuestion(arrived, &request);
   if (taken.ok()) {
-    const int64_t call = brain_->NewNumber();
-    taken = brain_->PostCall(call, std::move(answer), event_of(call, request));
+    const int64_t call = loop_->NewNumber();
+    taken = loop_->PostCall(call, std::move(answer), event_of(call, request));
   }
   if (!taken.ok()) reactor->End(taken);
   return reactor;
@@ -124,24 +122,24 @@ grpc::ServerUnaryReactor* JobsService::Ask(grpc::CallbackServerContext* context,
 grpc::ServerUnaryReactor* JobsService::PlanJob(grpc::CallbackServerContext* context,
                                                const grpc::ByteBuffer* arrived,
                                                grpc::ByteBuffer* response) {
-  auto call = std::make_shared<PlanAnswer>(brain_, context, response, end_patience_);
+  auto call = std::make_shared<PlanAnswer>(loop_, context, response, end_patience_);
   return PlanAnswer::Start(std::move(call), PlanRequestOf(arrived, options_));
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* JobsService::RunJob(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* arrived) {
-  auto stream = std::make_shared<JobStream>(brain_, context, end_patience_);
+  auto stream = std::make_shared<JobStream>(loop_, context, end_patience_);
   auto submission = RunRequestOf(arrived, options_);
   if (!submission.ok()) return JobStream::Refuse(std::move(stream), submission.status());
   const int64_t call = stream->number();
   return JobStream::Start(std::move(stream),
                           event::RunJob{call, kAnonymous, *std::move(submission),
-                                        brain_->Now() + TimeLeft(context->deadline())});
+                                        loop_->Now() + TimeLeft(context->deadline())});
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* JobsService::WatchJob(
     grpc::CallbackServerContext* context, const grpc::ByteBuffer* arrived) {
-  auto stream = std::make_shared<JobStream>(brain_, context, end_patience_);
+  auto stream = std::make_shared<JobStream>(loop_, context, end_patience_);
   v1::WatchJobRequest request;
   const absl::Status taken = TakeQuestion(arrived, &request);
   if (!taken.ok()) return JobStream::Refuse(std::move(stream), taken);

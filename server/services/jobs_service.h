@@ -9,9 +9,9 @@
 
 namespace annulus {
 
-// annulus.v1.Jobs: validates, posts to the brain, and lets it answer. The brain outlives the
-// server.
-// All requests come raw, to be counted before they are parsed, and let go of when they have been.
+// annulus.v1.Jobs: validates, posts to the coordinator loop, and lets it answer. The coordinator
+// loop outlives the server. All requests come raw, to be counted before they are parsed, and let go
+// of when they have been.
 class JobsService final
     : public v1::Jobs::WithRawCallbackMethod_RunJob<v1::Jobs::WithRawCallbackMethod_WatchJob<
           v1::Jobs::WithRawCallbackMethod_PlanJob<v1::Jobs::WithRawCallbackMethod_GetJob<
@@ -19,9 +19,9 @@ class JobsService final
                   v1::Jobs::WithRawCallbackMethod_ReleaseState<v1::Jobs::Service>>>>>>> {
  public:
   // `end_patience`: for callers who do not read up to their call's end, see UnaryCall, JobStream.
-  JobsService(Brain* brain, const CoordinatorOptions& options,
-              absl::Duration end_patience = kUnreadPatience)
-      : brain_(brain), options_(options), end_patience_(end_patience) {}
+  JobsService(CoordinatorLoop* loop, const CoordinatorOptions& options,
+              absl::Duration end_patience = kSlowReaderPatience)
+      : loop_(loop), options_(options), end_patience_(end_patience) {}
 
   grpc::ServerUnaryReactor* PlanJob(grpc::CallbackServerContext* context,
                                     const grpc::ByteBuffer* arrived,
@@ -44,13 +44,13 @@ class JobsService final
                                          grpc::ByteBuffer* response) override;
 
  private:
-  // What the brain answers at once.
+  // What the coordinator loop answers at once.
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* Ask(grpc::CallbackServerContext* context,
                                 const grpc::ByteBuffer* arrived, grpc::ByteBuffer* response,
                                 Event (*event_of)(int64_t call, const Request&));
 
-  Brain* const brain_;
+  CoordinatorLoop* const loop_;
   const CoordinatorOptions options_;
   const absl::Duration end_patience_;
 };

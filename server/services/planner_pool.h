@@ -13,8 +13,8 @@
 
 namespace annulus {
 
-// Threads that plan what the brain does not: `threads`, and one for quick plans alone, so that no
-// small job waits for plans that take seconds. Who posts bounds what waits. Thread-safe.
+// Threads that plan what the coordinator loop does not: `threads`, and one for quick plans alone,
+// so that no small job waits for plans that take seconds. Who posts bounds what waits. Thread-safe.
 class PlannerPool {
  public:
   // Called by a thread of the pool.

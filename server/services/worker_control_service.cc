@@ -29,14 +29,15 @@ grpc::ByteBuffer Encode(const Command& command) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-// One worker's stream. Reads one message at a time and posts it; writes what the brain says. Lives
-// until gRPC is done with it and the brain has let go of it.
+// One worker's stream. Reads one message at a time and posts it; writes what the coordinator loop
+// says. Lives until gRPC is done with it and the coordinator loop has let go of it.
 class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                            public LinkSink {
  public:
-  WorkerStream(Brain* brain, grpc::CallbackServerContext* context, absl::Duration end_patience)
-      : brain_(brain),
-        number_(brain->NewNumber()),
+  WorkerStream(CoordinatorLoop* loop, grpc::CallbackServerContext* context,
+               absl::Duration end_patience)
+      : loop_(loop),
+        number_(loop->NewNumber()),
         end_patience_(end_patience),
         box_(kMaxCommands, kMaxBytes),
         unread_end_(context) {}
@@ -72,8 +73,8 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     in_.Clear();
     // The first message brings the stream along.
     const absl::Status taken = std::exchange(known_, true)
-                                   ? brain_->Post(std::move(said))
-                                   : brain_->PostLink(number_, self_, std::move(said));
+                                   ? loop_->Post(std::move(said))
+                                   : loop_->PostLink(number_, self_, std::move(said));
     if (!taken.ok()) return GiveUp(taken);
     Read();
   }
@@ -109,46 +110,47 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
       }
     };
     MutexLock lock(&mutex_);
-    first_message_ = std::make_unique<Grace>(wait, over);
+    first_message_ = std::make_unique<SharedTimer>(wait, over);
     first_message_->Begin();
   }
   bool MissesFirst() EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     return first_message_ != nullptr;
   }
-  // After Finish nothing may be started, and the brain may finish while a message is taken in. What
-  // was said last may have come to the brain behind the word that the stream is gone.
+  // After Finish nothing may be started, and the coordinator loop may finish while a message is
+  // taken in. What was said last may have come to the coordinator loop behind the word that the
+  // stream is gone.
   void Read() EXCLUDES(mutex_) {
     {
       MutexLock lock(&mutex_);
       if (!finished_) return StartRead(&in_);
     }
-    brain_->Post(event::WorkerGone{number_}).IgnoreError();
+    loop_->Post(event::WorkerGone{number_}).IgnoreError();
   }
   void GiveUp(const absl::Status& status) {
     unread_end_.Begin(end_patience_);
-    brain_->Post(event::WorkerGone{number_}).IgnoreError();
+    loop_->Post(event::WorkerGone{number_}).IgnoreError();
     Do(box_.End(status, Box::Flush::kNo));
   }
 
-  Brain* const brain_;
+  CoordinatorLoop* const loop_;
   const int64_t number_;
   const absl::Duration end_patience_;
   Box box_;
-  UnreadEnd unread_end_;
+  SlowReaderGuard unread_end_;
   grpc::ByteBuffer in_, out_;
-  bool known_ = false;  // To the brain. Of the reads, which follow one another.
+  bool known_ = false;  // To the coordinator loop. Of the reads, which follow one another.
   std::shared_ptr<WorkerStream> self_;
   Mutex mutex_;
   bool finished_ GUARDED_BY(mutex_) = false;
-  std::unique_ptr<Grace> first_message_ GUARDED_BY(mutex_);  // Until it is here.
+  std::unique_ptr<SharedTimer> first_message_ GUARDED_BY(mutex_);  // Until it is here.
 };
 
 }  // namespace
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* WorkerControlService::Connect(
     grpc::CallbackServerContext* context) {
-  return WorkerStream::Start(std::make_shared<WorkerStream>(brain_, context, end_patience_),
+  return WorkerStream::Start(std::make_shared<WorkerStream>(loop_, context, end_patience_),
                              first_message_wait_);
 }
 

@@ -9,22 +9,22 @@
 
 namespace annulus {
 
-// annulus.control.v1.WorkerControl: workers' messages to the brain and its commands back, these as
-// raw buffers, which share a job's spec. A worker that does not read its commands loses its stream,
-// and so does a caller that says nothing for `first_message_wait`. A stream whose end is not read
-// is cancelled after `end_patience`. The brain outlives the server.
+// annulus.control.v1.WorkerControl: workers' messages to the coordinator loop and its commands
+// back, these as raw buffers, which share a job's spec. A worker that does not read its commands
+// loses its stream, and so does a caller that says nothing for `first_message_wait`. A stream whose
+// end is not read is cancelled after `end_patience`. The coordinator loop outlives the server.
 class WorkerControlService final : public control::v1::WorkerControl::WithRawCallbackMethod_Connect<
                                        control::v1::WorkerControl::Service> {
  public:
-  WorkerControlService(Brain* brain, absl::Duration first_message_wait,
-                       absl::Duration end_patience = kUnreadPatience)
-      : brain_(brain), first_message_wait_(first_message_wait), end_patience_(end_patience) {}
+  WorkerControlService(CoordinatorLoop* loop, absl::Duration first_message_wait,
+                       absl::Duration end_patience = kSlowReaderPatience)
+      : loop_(loop), first_message_wait_(first_message_wait), end_patience_(end_patience) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Connect(
       grpc::CallbackServerContext* context) override;
 
  private:
-  Brain* const brain_;
+  CoordinatorLoop* const loop_;
   const absl::Duration first_message_wait_;
   const absl::Duration end_patience_;
 };

@@ -19,7 +19,7 @@ namespace {
 class TurnsTest : public testing::Test {
  protected:
   void Start(int most_in_a_row = 64) {
-    Turns::Options options;
+    SerialExecutor::Options options;
     options.work = [this] { return Work(); };
     options.tick = [this] {
       ++ticks_;
@@ -31,7 +31,7 @@ class TurnsTest : public testing::Test {
     options.most_in_a_row = most_in_a_row;
     options.longest_sleep = longest_sleep_;
     if (after) options.after = after;
-    turns_ = std::make_unique<Turns>(std::move(options));
+    turns_ = std::make_unique<SerialExecutor>(std::move(options));
   }
   void Post(int event) {
     {
@@ -80,8 +80,8 @@ class TurnsTest : public testing::Test {
   Mutex mutex_;
   CondVar changed_;
   std::deque<int> waiting_ GUARDED_BY(mutex_);
-  int seen_ = 0, seen_ticks_ = 0;  // Under mutex_.
-  std::unique_ptr<Turns> turns_;   // Last: its thread uses the rest.
+  int seen_ = 0, seen_ticks_ = 0;          // Under mutex_.
+  std::unique_ptr<SerialExecutor> turns_;  // Last: its thread uses the rest.
 };
 
 TEST_F(TurnsTest, WhoBringsAnEventHandlesIt) {
@@ -191,7 +191,7 @@ TEST_F(TurnsTest, AnAskedEventEndsALongSleepAndWaitsForTheEndOfANap) {
     if (!nap) {
       // Long enough for the time keeper to see that nothing happens.
       MutexLock lock(&mutex_);
-      changed_.WaitUntil(&mutex_, absl::Now() + 6 * Turns::kNap);
+      changed_.WaitUntil(&mutex_, absl::Now() + 6 * SerialExecutor::kNap);
     }
     {
       MutexLock lock(&mutex_);

@@ -163,8 +163,8 @@ TEST(ReleaseUnconfirmedTest, AnUploadThatWasCutTakesNoTimeFromOutputs) {
   options.grace = absl::Seconds(6);
   options.outputs_grace = absl::Seconds(39);
   Ended ended;
-  Grace job_ends(options.grace / 10, [&] { service.LetJobsEnd(); });
-  Grace outputs_come(options.grace * 1.3, [&] { service.SendOutputs(); });
+  SharedTimer job_ends(options.grace / 10, [&] { service.LetJobsEnd(); });
+  SharedTimer outputs_come(options.grace * 1.3, [&] { service.SendOutputs(); });
   const std::shared_ptr<JobSession> session = JobSession::Start(std::move(options), &ended);
   job_ends.Begin();
   outputs_come.Begin();
@@ -180,7 +180,7 @@ TEST(LostAttemptTest, ItsStreamsAreNotTheJobsEnd) {
   JobOptions options = SessionOf(service, job.GradientsOfState(DataPath::kDirect));
   options.grace = absl::Seconds(1);
   Ended ended;
-  Grace again(3 * options.grace, [&] { service.LetJobsEnd(); });
+  SharedTimer again(3 * options.grace, [&] { service.LetJobsEnd(); });
   const std::shared_ptr<JobSession> session = JobSession::Start(std::move(options), &ended);
   again.Begin();
   const absl::Status status = ended.Wait();

@@ -124,7 +124,7 @@ Execution RandomExecution(FuzzedDataProvider& data) {
   execution.ulysses_degree = Number<int32_t>(data, -1, 9);
   execution.ring_degree = Number<int32_t>(data, -1, 9);
   execution.inner_ring_degree = Number<int32_t>(data, 0, 3);
-  execution.head_deal = Value(data, HeadDeal::kUnits);
+  execution.head_deal = Value(data, HeadAssignment::kUnits);
   execution.stripe = Number<int32_t>(data, 0, 2);
   execution.bf16_partials = data.ConsumeBool();
   return execution;

@@ -59,7 +59,7 @@ TEST_F(CallsTest, AQuietCallHearsOfALostAttempt) {
   const int64_t call = harness_.Run(request);
   harness_.silent.insert("w0");
   harness_.Disconnect(harness_.worker("w0"));
-  harness_.Advance(harness_.core().options.lease + absl::Seconds(1));
+  harness_.Advance(harness_.tables().options.lease + absl::Seconds(1));
   const auto& events = harness_.call(call).events;
   ASSERT_EQ(events.size(), 2u);
   EXPECT_TRUE(events[0].has_placed());
@@ -72,7 +72,7 @@ TEST_F(CallsTest, SameRequestIdIsTheSameJob) {
   const int64_t second = harness_.Run(Named("r1"));
   EXPECT_EQ(harness_.JobOf(first), harness_.JobOf(second));
   EXPECT_EQ(harness_.Placed(first).shards(0).ticket(), harness_.Placed(second).shards(0).ticket());
-  EXPECT_EQ(harness_.core().jobs.all().size(), 1u);
+  EXPECT_EQ(harness_.tables().jobs.all().size(), 1u);
   // The job lives as long as one of its calls.
   harness_.Handle(event::CallGone{first});
   EXPECT_EQ(harness_.StateOf(second), Job::STATE_UPLOADING);
@@ -199,7 +199,7 @@ TEST_F(CallsTest, WatcherGoesWithoutHarmAndIsToldTheEnd) {
 TEST_F(CallsTest, CallsOfAJobAreLimited) {
   const int64_t call = harness_.Run(harness_.Request(1));
   int64_t watch = 0;
-  for (size_t i = 0; i < harness_.core().options.max_calls_per_job; ++i) {
+  for (size_t i = 0; i < harness_.tables().options.max_calls_per_job; ++i) {
     watch = harness_.NewCall();
     harness_.Handle(event::WatchJob{watch, "anonymous", harness_.JobOf(call)});
   }
@@ -208,7 +208,7 @@ TEST_F(CallsTest, CallsOfAJobAreLimited) {
 
 TEST_F(CallsTest, ALateCallPastTheLimitIsNotEvenCompared) {
   const int64_t call = harness_.Run(Named("r1"));
-  for (size_t i = 1; i < harness_.core().options.max_calls_per_job; ++i) {
+  for (size_t i = 1; i < harness_.tables().options.max_calls_per_job; ++i) {
     harness_.Handle(event::WatchJob{harness_.NewCall(), "anonymous", harness_.JobOf(call)});
   }
   EXPECT_EQ(ReasonOf(*harness_.call(harness_.Run(Named("r1"))).finished), "TOO_MANY_CALLS");
@@ -305,7 +305,7 @@ TEST_F(CallsTest, EndedJobsAreForgottenAfterAWhileAndBeyondTheLimit) {
   CoordinatorHarness small(options);
   small.Start(1);
   for (int i = 0; i < 10; ++i) small.Handle(event::CallGone{small.Run(small.Request(1))});
-  EXPECT_EQ(small.core().jobs.all().size(), 3u);
+  EXPECT_EQ(small.tables().jobs.all().size(), 3u);
 }
 
 TEST(JoiningTest, RequestsOfCallsThatJoinAJobCount) {
@@ -324,7 +324,7 @@ TEST(JoiningTest, RequestsOfCallsThatJoinAJobCount) {
   EXPECT_EQ(harness.JobOf(third), harness.JobOf(first));
   harness.Handle(event::CancelJob{harness.NewCall(), "anonymous", harness.JobOf(first)});
   EXPECT_TRUE(harness.call(third).finished.has_value());
-  EXPECT_EQ(harness.core().jobs.request_bytes(), 0);
+  EXPECT_EQ(harness.tables().jobs.request_bytes(), 0);
 }
 
 // Half a character would not parse in the caller.
@@ -344,15 +344,15 @@ TEST_F(CallsTest, OfAnEndedJobItsSpecAndPlanAreForgotten) {
   const std::string job = harness_.JobOf(call);
   EXPECT_TRUE(harness_.Get(job).has_spec());
   EXPECT_TRUE(harness_.Get(job).has_plan());
-  EXPECT_GT(harness_.core().jobs.request_bytes(), 0);
+  EXPECT_GT(harness_.tables().jobs.request_bytes(), 0);
   Finish(call);
   const Job ended = harness_.Get(job);
   EXPECT_FALSE(ended.has_spec() || ended.has_plan());
   EXPECT_EQ(ended.request_id(), "r1");
   EXPECT_EQ(ended.execution().priority(), 3);
   EXPECT_EQ(ended.stats().attempts(), 1);
-  EXPECT_EQ(harness_.core().jobs.request_bytes(), 0);
-  const JobRecord& record = harness_.core().jobs.all().begin()->second;
+  EXPECT_EQ(harness_.tables().jobs.request_bytes(), 0);
+  const JobRecord& record = harness_.tables().jobs.all().begin()->second;
   EXPECT_EQ(record.plan, nullptr);
   EXPECT_EQ(record.submission->spec.sequences.size(), 0u);
   // Who looks later is told the end all the same.
@@ -369,7 +369,7 @@ TEST_F(CallsTest, ServerInfoSaysWhatIsThere) {
   EXPECT_EQ(info.workers(0).slot(), "w0");
   EXPECT_EQ(info.workers(0).staging().limit_bytes(), 1 << 20);
   EXPECT_EQ(info.workers(0).data_endpoint(), "w0:8004");
-  EXPECT_EQ(info.term(), harness_.core().term);
+  EXPECT_EQ(info.term(), harness_.tables().term);
 }
 
 }  // namespace

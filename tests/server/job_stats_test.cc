@@ -44,7 +44,7 @@ TEST_F(JobStatsTest, OutputsOfASoloRunSayThatItsInputsCame) {
   EXPECT_GT(DurationFromProto(stats.running()), absl::ZeroDuration());
   EXPECT_EQ(stats.balance(), 1);
   EXPECT_EQ(stats.lse_base(), v1::Outputs::LSE_BASE_E);
-  EXPECT_TRUE(harness_.core().runs.all().empty());
+  EXPECT_TRUE(harness_.tables().runs.all().empty());
 }
 
 // Its job ends, and Drop is sent, before the rest of the word is looked at.
@@ -54,7 +54,7 @@ TEST_F(JobStatsTest, OneWordCanBeARunWithoutOutputs) {
   harness_.FetchAtOnce(harness_.JobOf(call));
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
   harness_.Obey();
-  EXPECT_TRUE(harness_.core().runs.all().empty());
+  EXPECT_TRUE(harness_.tables().runs.all().empty());
 }
 
 TEST_F(JobStatsTest, OneWordCanBeAWholeSoloRun) {
@@ -72,7 +72,7 @@ TEST_F(JobStatsTest, OneWordCanBeAWholeSoloRun) {
       << "what came after the outputs were ready counts as neither";
   EXPECT_EQ(harness_.Info().workers(0).staging().used_bytes(), 0);
   EXPECT_EQ(harness_.Info().workers(0).device().used_bytes(), 0);
-  EXPECT_TRUE(harness_.core().runs.all().empty());
+  EXPECT_TRUE(harness_.tables().runs.all().empty());
 }
 
 // And what it takes says what others of its way are expected to take.
@@ -105,7 +105,7 @@ TEST_F(JobStatsTest, OfAJobThatRanAgainTheLastRunCounts) {
   // Its reports are in, its outputs are lost.
   harness_.Disconnect(harness_.worker("w1"));
   harness_.silent.insert("w1");
-  harness_.Advance(harness_.core().options.lease + absl::Seconds(1));
+  harness_.Advance(harness_.tables().options.lease + absl::Seconds(1));
   harness_.AddWorker("w2");
   harness_.Obey();
   harness_.Advance(absl::Seconds(1));

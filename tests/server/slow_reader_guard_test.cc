@@ -24,7 +24,7 @@ namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(20);
 
-class UnreadEndTest : public DataPlaneTest {
+class SlowReaderGuardTest : public DataPlaneTest {
  protected:
   void Start(const DataPlaneService::Patience& patience) {
     DataPlaneServer::Options options;
@@ -40,12 +40,12 @@ class UnreadEndTest : public DataPlaneTest {
     while (!condition() && SteadyNow() < deadline) std::this_thread::yield();
     return condition();
   }
-  ~UnreadEndTest() override { board_.Shutdown(absl::UnavailableError("over")); }
+  ~SlowReaderGuardTest() override { board_.Shutdown(absl::UnavailableError("over")); }
 
   std::unique_ptr<DataPlaneServer> server_;
 };
 
-TEST_F(UnreadEndTest, AReaderReceivesTheEndOfTheJob) {
+TEST_F(SlowReaderGuardTest, AReaderReceivesTheEndOfTheJob) {
   Start({/*end=*/absl::Minutes(10)});
   constexpr int64_t kRows = 200000;  // 8 messages of about 1 MiB.
   Open(id_, kRows);
@@ -69,7 +69,7 @@ TEST_F(UnreadEndTest, AReaderReceivesTheEndOfTheJob) {
   EXPECT_LE(more, 2) << "the one that was being written, and the one that was on its way";
 }
 
-TEST_F(UnreadEndTest, WhoDoesNotReadKeepsAnEndedJobsMemoryForAShortTime) {
+TEST_F(SlowReaderGuardTest, WhoDoesNotReadKeepsAnEndedJobsMemoryForAShortTime) {
   Start({/*end=*/absl::Milliseconds(50)});
   const std::weak_ptr<StagedShard> shard = Open(id_, 10);
   UnreadCall fetch(server_->port(), "/annulus.v1.DataPlane/FetchShard", All(id_, 10));
@@ -81,7 +81,7 @@ TEST_F(UnreadEndTest, WhoDoesNotReadKeepsAnEndedJobsMemoryForAShortTime) {
 }
 
 // They have left the board: neither its limits nor the end of the job reach them.
-TEST_F(UnreadEndTest, AnswersThatNobodyReadsEndByThemselves) {
+TEST_F(SlowReaderGuardTest, AnswersThatNobodyReadsEndByThemselves) {
   Start({absl::Minutes(10), /*answer=*/absl::Milliseconds(50)});
   Open(id_, 10);
   v1::GetShardStatusRequest status;
@@ -102,15 +102,15 @@ TEST_F(UnreadEndTest, AnswersThatNobodyReadsEndByThemselves) {
   EXPECT_EQ(board_.calls(), 0u);
 }
 
-TEST_F(UnreadEndTest, AnswersThatNobodyReadsAreCounted) {
+TEST_F(SlowReaderGuardTest, AnswersThatNobodyReadsAreCounted) {
   Start({absl::Minutes(10), /*answer=*/absl::Minutes(10)});
   Open(id_, 10);
   v1::GetShardStatusRequest request;
   request.set_ticket(Ticket(id_, 10));
   const UnreadCall call(server_->port(), "/annulus.v1.DataPlane/GetShardStatus", request);
-  EXPECT_TRUE(Holds([] { return UnreadAnswers::Get().calls() == 1; }));
+  EXPECT_TRUE(Holds([] { return SlowReaderRegistry::Get().calls() == 1; }));
   // The request and what is missing of it.
-  EXPECT_GT(UnreadAnswers::Get().bytes(), request.ByteSizeLong());
+  EXPECT_GT(SlowReaderRegistry::Get().bytes(), request.ByteSizeLong());
 }
 
 }  // namespace

@@ -32,8 +32,8 @@ class DeafLink final : public LinkSink {
   void Close(const absl::Status&) override {}
 };
 
-Brain::Options BrainOptions() {
-  Brain::Options options;
+CoordinatorLoop::Options CoordinatorLoopOptions() {
+  CoordinatorLoop::Options options;
   options.random = [n = uint64_t{0}]() mutable { return ++n; };
   options.coordinator.beat_interval = absl::Seconds(100);  // It does not beat.
   options.coordinator.lease = absl::Seconds(300);
@@ -44,11 +44,12 @@ class UnreadAnswerTest : public testing::Test {
  protected:
   // Callers who do not read are given so much time.
   void Start(absl::Duration patience) {
-    Brain::Options options = BrainOptions();
+    CoordinatorLoop::Options options = CoordinatorLoopOptions();
     options.plan = [this](const PlanRequest& request) { return Plan(request); };
-    brain_ = std::make_unique<Brain>(std::move(options));
-    service_ = std::make_unique<JobsService>(brain_.get(), BrainOptions().coordinator, patience);
-    control_ = std::make_unique<WorkerControlService>(brain_.get(), kLong, patience);
+    loop_ = std::make_unique<CoordinatorLoop>(std::move(options));
+    service_ =
+        std::make_unique<JobsService>(loop_.get(), CoordinatorLoopOptions().coordinator, patience);
+    control_ = std::make_unique<WorkerControlService>(loop_.get(), kLong, patience);
     grpc::ServerBuilder builder;
     builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port_);
     builder.RegisterService(service_.get());
@@ -59,14 +60,14 @@ class UnreadAnswerTest : public testing::Test {
                                                   grpc::InsecureChannelCredentials()));
     control::v1::WorkerEvent event;
     *event.mutable_register_() = SmallWorker("w0", "i0");
-    const int64_t link = brain_->NewNumber();
-    ASSERT_TRUE(brain_
+    const int64_t link = loop_->NewNumber();
+    ASSERT_TRUE(loop_
                     ->PostLink(link, std::make_shared<DeafLink>(),
                                event::WorkerSaid{link, std::move(event)})
                     .ok());
   }
   ~UnreadAnswerTest() override {
-    brain_->Stop();
+    loop_->Stop();
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
   }
 
@@ -109,13 +110,13 @@ class UnreadAnswerTest : public testing::Test {
       std::atomic<int> workers{0};
     };
     const auto info = std::make_shared<Info>();
-    const int64_t call = brain_->NewNumber();
-    EXPECT_TRUE(brain_->PostCall(call, info, event::GetServerInfo{call}).ok());
+    const int64_t call = loop_->NewNumber();
+    EXPECT_TRUE(loop_->PostCall(call, info, event::GetServerInfo{call}).ok());
     return info->workers;
   }
 
   size_t plan_words_ = 0;
-  std::unique_ptr<Brain> brain_;
+  std::unique_ptr<CoordinatorLoop> loop_;
   std::unique_ptr<JobsService> service_;
   std::unique_ptr<WorkerControlService> control_;
   std::unique_ptr<grpc::Server> server_;
@@ -158,8 +159,8 @@ TEST_F(UnreadAnswerTest, AnAnswerMakesRoomForOthers) {
   request.set_job_id(AJob());
   const auto get = Unread("GetJob", request);
   EXPECT_FALSE(get->EndsWithin(absl::Milliseconds(200)));
-  UnreadAnswers& others = UnreadAnswers::Get();
-  others.Remove(others.Add(UnreadAnswers::Limits().bytes, [] {}));
+  SlowReaderRegistry& others = SlowReaderRegistry::Get();
+  others.Remove(others.Add(SlowReaderRegistry::Limits().bytes, [] {}));
   EXPECT_TRUE(get->EndsWithin(kLong / 2));
 }
 
@@ -172,7 +173,7 @@ TEST_F(UnreadAnswerTest, AnAnswerCountsTwice) {
   v1::Job job;
   grpc::ClientContext context;
   ASSERT_TRUE(jobs_->GetJob(&context, request, &job).ok());
-  UnreadAnswers& counted = UnreadAnswers::Get();
+  SlowReaderRegistry& counted = SlowReaderRegistry::Get();
   for (const absl::Time end = SteadyNow() + kLong; SteadyNow() < end && counted.calls() > 0;) {
   }
   const auto get = Unread("GetJob", request);
@@ -184,13 +185,13 @@ TEST_F(UnreadAnswerTest, EventsOfACallThatGoesOnMakeRoomForOthersToo) {
   plan_words_ = 64 << 10;
   Start(kLong);
   const auto run = Unread("RunJob", SmallRequest(1, 8, 16));
-  UnreadAnswers& others = UnreadAnswers::Get();
+  SlowReaderRegistry& others = SlowReaderRegistry::Get();
   for (const absl::Time end = SteadyNow() + kLong / 2;
        SteadyNow() < end && others.bytes() < plan_words_;) {
     EXPECT_FALSE(run->EndsWithin(absl::Milliseconds(1)));
   }
   EXPECT_GT(others.bytes(), plan_words_);
-  others.Remove(others.Add(UnreadAnswers::Limits().bytes, [] {}));
+  others.Remove(others.Add(SlowReaderRegistry::Limits().bytes, [] {}));
   EXPECT_TRUE(run->EndsWithin(kLong / 2));
   EXPECT_EQ(others.bytes(), 0u);
 }
@@ -204,7 +205,7 @@ TEST_F(UnreadAnswerTest, EventsThatAreReadAreNoLongerCounted) {
   while (run->Read(&event) && !event.has_state_changed()) {
   }
   EXPECT_EQ(event.state_changed().state(), v1::Job::STATE_UPLOADING);
-  UnreadAnswers& counted = UnreadAnswers::Get();
+  SlowReaderRegistry& counted = SlowReaderRegistry::Get();
   for (const absl::Time end = SteadyNow() + kLong; SteadyNow() < end && counted.calls() > 0;) {
   }
   EXPECT_EQ(counted.calls(), 0u);
@@ -221,7 +222,7 @@ TEST_F(UnreadAnswerTest, AWorkersStreamEndsSoonAfterItIsClosed) {
   }
   ASSERT_EQ(Workers(), 2);
   EXPECT_FALSE(stream.EndsWithin(absl::Milliseconds(200))) << "it need not hurry";
-  brain_->Stop();
+  loop_->Stop();
   EXPECT_TRUE(stream.EndsWithin(kLong));
 }
 

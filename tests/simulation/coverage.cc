@@ -69,17 +69,19 @@ std::string StateOf(const JobRecord* job) {
   return std::string(absl::StripPrefix(v1::Job::State_Name(job->state), "STATE_"));
 }
 
-std::string StateOfRun(const Core& core, const control::v1::ShardKey& shard) {
-  for (const auto& [number, run] : core.runs.all()) {
+std::string StateOfRun(const CoordinatorTables& tables, const control::v1::ShardKey& shard) {
+  for (const auto& [number, run] : tables.runs.all()) {
     if (run.job_id == shard.job_id() && run.attempt == shard.attempt())
       return RunStateName(run.state);
   }
   return kOver;
 }
 
-std::string StateOfGroup(const Core& core, const control::v1::Generation& generation) {
-  const GroupRecord* group = core.groups.Find(generation.number());
-  return group == nullptr || generation.term() != core.term ? kOver : GroupStateName(group->state);
+std::string StateOfGroup(const CoordinatorTables& tables,
+                         const control::v1::Generation& generation) {
+  const GroupRecord* group = tables.groups.Find(generation.number());
+  return group == nullptr || generation.term() != tables.term ? kOver
+                                                              : GroupStateName(group->state);
 }
 
 std::string StateOfWorker(const WorkerRecord* worker) {
@@ -87,22 +89,22 @@ std::string StateOfWorker(const WorkerRecord* worker) {
   return worker->leaving ? "leaving" : worker->suspect ? "suspect" : "ready";
 }
 
-const WorkerRecord* OnConnection(const Core& core, int64_t connection) {
-  for (const auto& [number, worker] : core.workers.all()) {
+const WorkerRecord* OnConnection(const CoordinatorTables& tables, int64_t connection) {
+  for (const auto& [number, worker] : tables.workers.all()) {
     if (worker.connection == connection) return &worker;
   }
   return nullptr;
 }
 
-const WorkerRecord* OfSlot(const Core& core, const std::string& slot) {
-  for (const auto& [number, worker] : core.workers.all()) {
+const WorkerRecord* OfSlot(const CoordinatorTables& tables, const std::string& slot) {
+  for (const auto& [number, worker] : tables.workers.all()) {
     if (worker.slot() == slot) return &worker;
   }
   return nullptr;
 }
 
-const JobRecord* JobById(const Core& core, const std::string& id) {
-  for (const auto& [number, job] : core.jobs.all()) {
+const JobRecord* JobById(const CoordinatorTables& tables, const std::string& id) {
+  for (const auto& [number, job] : tables.jobs.all()) {
     if (job.id == id) return &job;
   }
   return nullptr;
@@ -114,30 +116,30 @@ const char* StateKeptBy(const JobRecord* job) {
   return job->kept.status == KeptStatus::kHeld ? "held" : "over";
 }
 
-const char* StateOfService(const Core& core) {
-  return core.draining ? "draining" : core.ready ? "serving" : "unready";
+const char* StateOfService(const CoordinatorTables& tables) {
+  return tables.draining ? "draining" : tables.ready ? "serving" : "unready";
 }
 
 // Of a call that may be a job's or a dry run's.
-std::string StateOfCall(const Core& core, int64_t call) {
-  for (const auto& [number, job] : core.jobs.all()) {
+std::string StateOfCall(const CoordinatorTables& tables, int64_t call) {
+  for (const auto& [number, job] : tables.jobs.all()) {
     if (job.owners.count(call) + job.watchers.count(call) > 0) return StateOf(&job);
   }
-  for (const auto& [number, planning] : core.plannings) {
+  for (const auto& [number, planning] : tables.plannings) {
     if (planning.call == call) return "planning";
   }
   return "none";
 }
 
-const char* StateOfPlan(const Core& core, int64_t plan) {
-  const auto planning = core.plannings.find(plan);
-  if (planning == core.plannings.end()) return "forgotten";
+const char* StateOfPlan(const CoordinatorTables& tables, int64_t plan) {
+  const auto planning = tables.plannings.find(plan);
+  if (planning == tables.plannings.end()) return "forgotten";
   return planning->second.call != 0 ? "dry run" : "job";
 }
 
-const JobRecord* JobByRequest(const Core& core, const event::RunJob& run) {
+const JobRecord* JobByRequest(const CoordinatorTables& tables, const event::RunJob& run) {
   const JobRecord* latest = nullptr;
-  for (const auto& [number, job] : core.jobs.all()) {
+  for (const auto& [number, job] : tables.jobs.all()) {
     if (!job.request_id().empty() && job.request_id() == run.submission->request.request_id()) {
       latest = &job;
     }
@@ -147,83 +149,83 @@ const JobRecord* JobByRequest(const Core& core, const event::RunJob& run) {
 
 }  // namespace
 
-void EventCoverage::NoteWorker(const Core& core, const event::WorkerSaid& said) {
+void EventCoverage::NoteWorker(const CoordinatorTables& tables, const event::WorkerSaid& said) {
   const WorkerEvent& e = said.event;
   switch (e.event_case()) {
     case WorkerEvent::kRegister:
-      return Count("Register", StateOfWorker(OfSlot(core, e.register_().slot())));
+      return Count("Register", StateOfWorker(OfSlot(tables, e.register_().slot())));
     case WorkerEvent::kBeat:
-      return Count("Beat", StateOfWorker(OnConnection(core, said.connection)));
+      return Count("Beat", StateOfWorker(OnConnection(tables, said.connection)));
     case WorkerEvent::kLeaving:
-      return Count("Leaving", StateOfWorker(OnConnection(core, said.connection)));
+      return Count("Leaving", StateOfWorker(OnConnection(tables, said.connection)));
     case WorkerEvent::kGroupOpened:
-      return Count("GroupOpened", StateOfGroup(core, e.group_opened().generation()));
+      return Count("GroupOpened", StateOfGroup(tables, e.group_opened().generation()));
     case WorkerEvent::kGroupConnected:
-      return Count("GroupConnected", StateOfGroup(core, e.group_connected().generation()));
+      return Count("GroupConnected", StateOfGroup(tables, e.group_connected().generation()));
     case WorkerEvent::kGroupBroken:
-      return Count("GroupBroken", StateOfGroup(core, e.group_broken().generation()));
+      return Count("GroupBroken", StateOfGroup(tables, e.group_broken().generation()));
     case WorkerEvent::kGroupClosed:
-      return Count("GroupClosed", StateOfGroup(core, e.group_closed().generation()));
+      return Count("GroupClosed", StateOfGroup(tables, e.group_closed().generation()));
     case WorkerEvent::kShardComplete:
-      return Count("ShardComplete", StateOfRun(core, e.shard_complete().shard()));
+      return Count("ShardComplete", StateOfRun(tables, e.shard_complete().shard()));
     case WorkerEvent::kShardAbandoned:
-      return Count("ShardAbandoned", StateOfRun(core, e.shard_abandoned().shard()));
+      return Count("ShardAbandoned", StateOfRun(tables, e.shard_abandoned().shard()));
     case WorkerEvent::kPrepared:
-      return Count("Prepared", StateOfRun(core, e.prepared().shard()));
+      return Count("Prepared", StateOfRun(tables, e.prepared().shard()));
     case WorkerEvent::kSegmentDone:
-      return Count("SegmentDone", StateOfRun(core, e.segment_done().shard()));
+      return Count("SegmentDone", StateOfRun(tables, e.segment_done().shard()));
     case WorkerEvent::kOutputReady:
-      return Count("OutputReady", StateOfRun(core, e.output_ready().shard()));
+      return Count("OutputReady", StateOfRun(tables, e.output_ready().shard()));
     case WorkerEvent::kOutputDrained:
-      return Count("OutputDrained", StateOfRun(core, e.output_drained().shard()));
+      return Count("OutputDrained", StateOfRun(tables, e.output_drained().shard()));
     case WorkerEvent::kShardFailed:
-      return Count("ShardFailed", StateOfRun(core, e.shard_failed().shard()));
+      return Count("ShardFailed", StateOfRun(tables, e.shard_failed().shard()));
     case WorkerEvent::kDropped:
-      return Count("Dropped", StateOfRun(core, e.dropped().shard()));
+      return Count("Dropped", StateOfRun(tables, e.dropped().shard()));
     case WorkerEvent::EVENT_NOT_SET:
       return;
   }
 }
 
-void EventCoverage::Note(const Core& core, const Event& event) {
-  if (const auto* said = std::get_if<event::WorkerSaid>(&event)) return NoteWorker(core, *said);
+void EventCoverage::Note(const CoordinatorTables& tables, const Event& event) {
+  if (const auto* said = std::get_if<event::WorkerSaid>(&event)) return NoteWorker(tables, *said);
   if (const auto* gone = std::get_if<event::WorkerGone>(&event)) {
-    Count("WorkerGone", StateOfWorker(OnConnection(core, gone->connection)));
+    Count("WorkerGone", StateOfWorker(OnConnection(tables, gone->connection)));
   } else if (const auto* run = std::get_if<event::RunJob>(&event)) {
-    Count("RunJob", StateOf(JobByRequest(core, *run)));
-    NoteState("Gradients", core, *run->submission);
+    Count("RunJob", StateOf(JobByRequest(tables, *run)));
+    NoteState("Gradients", tables, *run->submission);
   } else if (const auto* plan = std::get_if<event::PlanJob>(&event)) {
-    Count("PlanJob", StateOfService(core));
-    NoteState("PlanGradients", core, *plan->submission);
+    Count("PlanJob", StateOfService(tables));
+    NoteState("PlanGradients", tables, *plan->submission);
   } else if (const auto* release = std::get_if<event::ReleaseState>(&event)) {
-    Count("ReleaseState", StateKeptBy(JobById(core, release->job_id)));
+    Count("ReleaseState", StateKeptBy(JobById(tables, release->job_id)));
   } else if (const auto* call = std::get_if<event::CallGone>(&event)) {
-    Count("CallGone", StateOfCall(core, call->call));
+    Count("CallGone", StateOfCall(tables, call->call));
   } else if (const auto* cancel = std::get_if<event::CancelJob>(&event)) {
-    Count("CancelJob", StateOf(JobById(core, cancel->job_id)));
+    Count("CancelJob", StateOf(JobById(tables, cancel->job_id)));
   } else if (const auto* watch = std::get_if<event::WatchJob>(&event)) {
-    Count("WatchJob", StateOf(JobById(core, watch->job_id)));
+    Count("WatchJob", StateOf(JobById(tables, watch->job_id)));
   } else if (const auto* get = std::get_if<event::GetJob>(&event)) {
-    Count("GetJob", StateOf(JobById(core, get->job_id)));
+    Count("GetJob", StateOf(JobById(tables, get->job_id)));
   } else if (const auto* planned = std::get_if<event::Planned>(&event)) {
-    Count("Planned", StateOfPlan(core, planned->plan));
+    Count("Planned", StateOfPlan(tables, planned->plan));
   } else {
-    NoteOfService(core, event);
+    NoteOfService(tables, event);
   }
 }
 
-void EventCoverage::NoteOfService(const Core& core, const Event& event) {
-  const char* state = StateOfService(core);
+void EventCoverage::NoteOfService(const CoordinatorTables& tables, const Event& event) {
+  const char* state = StateOfService(tables);
   if (std::get_if<event::ListJobs>(&event) != nullptr) Count("ListJobs", state);
   if (std::get_if<event::GetServerInfo>(&event) != nullptr) Count("GetServerInfo", state);
   if (std::get_if<event::Tick>(&event) != nullptr) Count("Tick", state);
   if (std::get_if<event::Drain>(&event) != nullptr) Count("Drain", state);
 }
 
-void EventCoverage::NoteState(const std::string& event, const Core& core,
+void EventCoverage::NoteState(const std::string& event, const CoordinatorTables& tables,
                               const Submission& submission) {
   const AttentionSpec& spec = submission.spec;
-  if (spec.uses_state()) Count(event, StateKeptBy(JobById(core, spec.gradients.state)));
+  if (spec.uses_state()) Count(event, StateKeptBy(JobById(tables, spec.gradients.state)));
 }
 
 void EventCoverage::Add(const EventCoverage& other) {

@@ -16,7 +16,7 @@ namespace annulus {
 class EventCoverage {
  public:
   // Before the coordinator handles the event.
-  void Note(const Core& core, const Event& event);
+  void Note(const CoordinatorTables& tables, const Event& event);
   void Add(const EventCoverage& other);
 
   // Pairs that can happen, by the protocol and the worker's own state machine, and have not.
@@ -26,10 +26,11 @@ class EventCoverage {
 
  private:
   void Count(const std::string& event, const std::string& state) { ++counts_[{event, state}]; }
-  void NoteWorker(const Core& core, const event::WorkerSaid& said);
-  void NoteOfService(const Core& core, const Event& event);
+  void NoteWorker(const CoordinatorTables& tables, const event::WorkerSaid& said);
+  void NoteOfService(const CoordinatorTables& tables, const Event& event);
   // Of the job that keeps the state that `submission` names, if it names one.
-  void NoteState(const std::string& event, const Core& core, const Submission& submission);
+  void NoteState(const std::string& event, const CoordinatorTables& tables,
+                 const Submission& submission);
 
   std::map<std::pair<std::string, std::string>, int64_t> counts_;
 };

@@ -15,15 +15,15 @@ namespace annulus {
 class Invariants {
  public:
   // The first thing that is wrong, if any.
-  absl::Status Check(const Core& core);
+  absl::Status Check(const CoordinatorTables& tables);
 
  private:
-  absl::Status CheckLeases(const Core& core) const;
-  absl::Status CheckLedger(const Core& core) const;
-  absl::Status CheckJobs(const Core& core);
-  absl::Status CheckRuns(const Core& core) const;
-  absl::Status CheckStates(const Core& core) const;
-  absl::Status CheckGroups(const Core& core);
+  absl::Status CheckLeases(const CoordinatorTables& tables) const;
+  absl::Status CheckLedger(const CoordinatorTables& tables) const;
+  absl::Status CheckJobs(const CoordinatorTables& tables);
+  absl::Status CheckRuns(const CoordinatorTables& tables) const;
+  absl::Status CheckStates(const CoordinatorTables& tables) const;
+  absl::Status CheckGroups(const CoordinatorTables& tables);
 
   int64_t term_ = 0;
   int64_t highest_generation_ = 0;
@@ -33,13 +33,13 @@ class Invariants {
 
 // All that events can change beside times and numbers of messages: equal before and after an event
 // that must change nothing.
-std::string Snapshot(const Core& core);
+std::string Snapshot(const CoordinatorTables& tables);
 
 // The live run that a worker's report of a failed shard is about, or 0. Such a run
 // must end at once: else its job would only end by its deadline.
-int64_t FailingRun(const Core& core, const Event& event);
+int64_t FailingRun(const CoordinatorTables& tables, const Event& event);
 // nullptr: it is over.
-const RunRecord* RunNumbered(const Core& core, int64_t number);
+const RunRecord* RunNumbered(const CoordinatorTables& tables, int64_t number);
 
 }  // namespace annulus
 

@@ -25,10 +25,10 @@ bool OnLane(const WorkerCommand& command) {
 
 }  // namespace
 
-LaneOrder::Queues LaneOrder::TakeNew(const Core& core) {
+LaneOrder::Queues LaneOrder::TakeNew(const CoordinatorTables& tables) {
   Queues queues;
-  for (const auto& [number, worker] : core.workers.all()) {
-    int64_t& seen = seen_[{core.term, number}];
+  for (const auto& [number, worker] : tables.workers.all()) {
+    int64_t& seen = seen_[{tables.term, number}];
     for (const Command& command : worker.log.unacknowledged()) {
       if (command.message.id() <= seen) continue;
       seen = command.message.id();
@@ -38,8 +38,8 @@ LaneOrder::Queues LaneOrder::TakeNew(const Core& core) {
   return queues;
 }
 
-absl::Status LaneOrder::Issue(const Core& core) {
-  Queues queues = TakeNew(core);
+absl::Status LaneOrder::Issue(const CoordinatorTables& tables) {
+  Queues queues = TakeNew(tables);
   const auto comes_first = [&](const std::string& command) {
     return std::all_of(queues.begin(), queues.end(), [&](const auto& of_worker) {
       const std::deque<std::string>& queue = of_worker.second;

@@ -19,7 +19,7 @@ class LaneOrder {
  public:
   // After each event, before its commands are on their way. INTERNAL where no one order has what
   // was issued to each worker in its own.
-  absl::Status Issue(const Core& core);
+  absl::Status Issue(const CoordinatorTables& tables);
   // The worker's lane begins the command.
   absl::Status Begin(const std::string& slot, const control::v1::WorkerCommand& command);
 
@@ -27,7 +27,7 @@ class LaneOrder {
   // New commands of each worker, by what every rank of them runs.
   using Queues = std::map<int64_t, std::deque<std::string>>;
 
-  Queues TakeNew(const Core& core);
+  Queues TakeNew(const CoordinatorTables& tables);
   void Add(const std::string& command) { issued_.emplace(command, issued_.size()); }
 
   std::map<std::string, int64_t> issued_;                             // Each's place in the order.

@@ -129,16 +129,16 @@ bool SimCluster::Tell(Event event) {
 void SimCluster::Handle(Event event) {
   if (coordinator_ == nullptr || !wrong_.ok()) return;
   ++events_;
-  coverage_.Note(coordinator_->core(), event);
+  coverage_.Note(coordinator_->tables(), event);
   Mix(absl::StrCat(absl::FormatTime(absl::RFC3339_full, agenda_.now(), absl::UTCTimeZone()), " ",
                    event.index()));
   const std::map<int64_t, PoolBytes> used = UsedBytes();
-  const int64_t failed = FailingRun(coordinator_->core(), event);
+  const int64_t failed = FailingRun(coordinator_->tables(), event);
   std::vector<Action> actions = coordinator_->Handle(std::move(event), agenda_.now());
   if (options_.planted == Planted::kKeptBytes) KeepBytes(used);
-  if (options_.fingerprint) Mix(Snapshot(coordinator_->core()));
+  if (options_.fingerprint) Mix(Snapshot(coordinator_->tables()));
   CheckAll();
-  const RunRecord* after = RunNumbered(coordinator_->core(), failed);
+  const RunRecord* after = RunNumbered(coordinator_->tables(), failed);
   if (after != nullptr && after->live()) Violation("a shard has failed, and its run goes on");
   if (actions.size() > kMostActions) Violation("an event made too much work");
   for (Action& action : actions) Perform(std::move(action));
@@ -146,8 +146,8 @@ void SimCluster::Handle(Event event) {
 }
 
 void SimCluster::CheckAll() {
-  Expect(invariants_->Check(coordinator_->core()));
-  Expect(lane_order_.Issue(coordinator_->core()));
+  Expect(invariants_->Check(coordinator_->tables()));
+  Expect(lane_order_.Issue(coordinator_->tables()));
 }
 
 void SimCluster::Mix(const std::string& text) {

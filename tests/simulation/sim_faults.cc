@@ -86,15 +86,15 @@ void SimCluster::Heal() {
 
 absl::Status SimCluster::CheckAtRest() {
   if (coordinator_ == nullptr) return absl::InternalError("no coordinator at the end");
-  const Core& core = coordinator_->core();
+  const CoordinatorTables& tables = coordinator_->tables();
   std::vector<std::string> wrong;
   if (clients_.open() != 0) wrong.push_back(absl::StrCat(clients_.open(), " calls never ended"));
-  if (core.jobs.active() != 0) wrong.push_back("invariant 11: a job never ended");
-  if (!core.runs.all().empty()) wrong.push_back("invariant 8: a run never ended");
-  if (core.queue.size() + core.plannings.size() + core.replan.size() != 0)
+  if (tables.jobs.active() != 0) wrong.push_back("invariant 11: a job never ended");
+  if (!tables.runs.all().empty()) wrong.push_back("invariant 8: a run never ended");
+  if (tables.queue.size() + tables.plannings.size() + tables.replan.size() != 0)
     wrong.push_back("a job waits");
-  for (const auto& [number, worker] : core.workers.all()) {
-    const PoolBytes used = core.ledger.used(number);
+  for (const auto& [number, worker] : tables.workers.all()) {
+    const PoolBytes used = tables.ledger.used(number);
     if (used.staging != 0 || used.device != 0) {
       wrong.push_back(
           absl::StrCat("invariant 10: bytes of ", worker.slot(), " are still reserved"));
@@ -105,15 +105,15 @@ absl::Status SimCluster::CheckAtRest() {
       wrong.push_back(absl::StrCat("invariant 8: ", slot, " still holds something"));
     }
   }
-  if (core.workers.ready_count() != options_.workers) {
-    wrong.push_back(absl::StrCat(core.workers.ready_count(), " workers are ready"));
+  if (tables.workers.ready_count() != options_.workers) {
+    wrong.push_back(absl::StrCat(tables.workers.ready_count(), " workers are ready"));
   }
-  const size_t family = core.Family().size();
+  const size_t family = tables.Family().size();
   size_t ready = 0;
-  for (const auto& [number, group] : core.groups.all()) {
+  for (const auto& [number, group] : tables.groups.all()) {
     ready += group.state == GroupRecord::State::kReady;
   }
-  if (ready != family || core.groups.all().size() != family) {
+  if (ready != family || tables.groups.all().size() != family) {
     wrong.push_back(absl::StrCat("invariant 6: ", ready, " groups of ", family, " are ready"));
   }
   if (!options_.faults && aborts_ != 0) wrong.push_back("invariant 8: clients made a group abort");
@@ -144,19 +144,20 @@ absl::Status SimCluster::Run() {
 std::map<int64_t, PoolBytes> SimCluster::UsedBytes() const {
   std::map<int64_t, PoolBytes> used;
   if (options_.planted != Planted::kKeptBytes) return used;
-  const Core& core = coordinator_->core();
-  for (const auto& [number, worker] : core.workers.all()) used[number] = core.ledger.used(number);
+  const CoordinatorTables& tables = coordinator_->tables();
+  for (const auto& [number, worker] : tables.workers.all())
+    used[number] = tables.ledger.used(number);
   return used;
 }
 
 // As if a release had been forgotten: what has become free on a worker is claimed again.
 void SimCluster::KeepBytes(const std::map<int64_t, PoolBytes>& before) {
   constexpr int64_t kNoRun = -1;
-  auto& core = const_cast<Core&>(coordinator_->core());
+  auto& tables = const_cast<CoordinatorTables&>(coordinator_->tables());
   for (const auto& [number, used] : before) {
-    const int64_t freed = used.staging - core.ledger.used(number).staging;
-    if (freed <= 0 || core.workers.Find(number) == nullptr || !agenda_.Chance(0.1)) continue;
-    core.ledger.Reserve(kNoRun, {{number, {freed, 0}}});
+    const int64_t freed = used.staging - tables.ledger.used(number).staging;
+    if (freed <= 0 || tables.workers.Find(number) == nullptr || !agenda_.Chance(0.1)) continue;
+    tables.ledger.Reserve(kNoRun, {{number, {freed, 0}}});
   }
 }
 

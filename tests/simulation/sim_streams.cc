@@ -102,30 +102,30 @@ void SimCluster::TellStale() {
   if (coordinator_ == nullptr || stopped_ || said_.empty()) return;
   event::WorkerSaid said = said_[agenda_.Below(said_.size())];
   if (said.event.has_register_()) return;
-  const Core& core = coordinator_->core();
+  const CoordinatorTables& tables = coordinator_->tables();
   // Time may have something to do: before the comparison.
   Handle(event::Tick{});
-  const std::string before = Snapshot(core);
-  const bool of_term = said.event.term() == core.term;
+  const std::string before = Snapshot(tables);
+  const bool of_term = said.event.term() == tables.term;
   const bool current = of_term && links_.count(said.connection) != 0;
-  const auto& workers = core.workers.all();
+  const auto& workers = tables.workers.all();
   // Whatever comes by its stream in the present term, a suspect worker is back, also by one of
   // whose end the coordinator has not heard.
   const bool awaited = std::any_of(workers.begin(), workers.end(), [&](const auto& entry) {
     return entry.second.suspect && entry.second.connection == said.connection;
   });
   if (options_.planted == Planted::kGhost) {
-    for (const auto& [number, worker] : core.workers.all()) {
+    for (const auto& [number, worker] : tables.workers.all()) {
       if (worker.connection == 0) continue;
       said.connection = worker.connection;
-      said.event.set_term(core.term);
+      said.event.set_term(tables.term);
       said.event.set_id(worker.events_received + 1);
     }
   } else if ((current && agenda_.Chance(0.5)) || (of_term && awaited)) {
     said.event.set_term(said.event.term() - 1);
   }
   Handle(std::move(said));
-  if (coordinator_ != nullptr && Snapshot(core) != before) {
+  if (coordinator_ != nullptr && Snapshot(tables) != before) {
     Violation("invariant 7: an old message changed something");
   }
 }

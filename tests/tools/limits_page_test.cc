@@ -90,7 +90,7 @@ std::vector<std::string> OfMessages() {
           Bytes(kMaxQuestionBytes),
           Count(kMaxRequestParts),
           Bytes(kMaxCoordinatorAnswerBytes),
-          Count(ArrivedCells::kMaxFragments),
+          Count(ReceivedRanges::kMaxFragments),
           Count(StagedShard::kMaxFragmentsOfInput)};
 }
 

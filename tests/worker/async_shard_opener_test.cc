@@ -46,7 +46,7 @@ class OpeningsTest : public testing::Test {
   Mutex mutex_;
   Lines noted_ GUARDED_BY(mutex_);
   std::deque<Gate> lasts_;
-  std::unique_ptr<Openings> openings_ = std::make_unique<Openings>();
+  std::unique_ptr<AsyncShardOpener> openings_ = std::make_unique<AsyncShardOpener>();
 };
 
 TEST_F(OpeningsTest, NobodyWaitsForThem) {

@@ -45,7 +45,7 @@ class ReserveTest : public testing::Test {
   absl::StatusOr<ShardWork> Open(const control::v1::Reserve& reserve,
                                  const ShardWork* lender = nullptr,
                                  absl::Span<const Capability> lacks = {}) {
-    ReserveMeans means;
+    ShardResources means;
     means.pool = pool_.get();
     means.lacks = lacks;
     means.lender = lender;

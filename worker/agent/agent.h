@@ -60,7 +60,7 @@ class Agent {
   // Of who has the turn.
   AgentState state_;
   absl::Time housekeeping_ = absl::InfinitePast();
-  Turns turns_;
+  SerialExecutor turns_;
 };
 
 }  // namespace annulus

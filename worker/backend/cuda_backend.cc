@@ -74,7 +74,7 @@ constexpr int64_t kCudnnBytes = int64_t{256} << 20;
 absl::Status CheckAtStart(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device) {
   RETURN_IF_ERROR(CheckKernel(kernel, yardstick, device));
   RETURN_IF_ERROR(CheckKernelsByShape(kernel, yardstick, device));
-  return CheckUnsound(kernel, yardstick, device);
+  return CheckNonfinite(kernel, yardstick, device);
 }
 
 absl::Status CheckKernelOn(Device* device, const cuda::DeviceKernelOptions& options) {

@@ -55,7 +55,7 @@ absl::Status CheckCudnn(AttentionKernel& kernel, AttentionKernel& yardstick, Dev
   RETURN_IF_ERROR(WithItsPart("shapes", rectangles,
                               [&] { return CheckKernelsByShape(kernel, yardstick, device); }));
   RETURN_IF_ERROR(WithItsPart("NaN and infinities", rectangles,
-                              [&] { return CheckUnsound(kernel, yardstick, device); }));
+                              [&] { return CheckNonfinite(kernel, yardstick, device); }));
   for (const AttentionSpec& spec : CudnnCheckSpecs()) {
     RETURN_IF_ERROR(WithItsPart(NameOf(spec), rectangles,
                                 [&] { return CheckForward(spec, kernel, yardstick, device); }));

@@ -126,15 +126,15 @@ absl::Status Failed(absl::string_view why) {
 
 absl::Status Compare(const AttentionSpec& spec, const TensorInfo& tensor,
                      const std::vector<std::byte>& ours, const std::vector<std::byte>& yardstick,
-                     bool unsound) {
+                     bool nonfinite) {
   std::vector<float> a(NumbersOf(tensor, spec)), b(a.size());
   ConvertToFp32(tensor.dtype, ours.data(), a.size(), a.data());
   ConvertToFp32(tensor.dtype, yardstick.data(), b.size(), b.data());
   float largest = 0, apart = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     if (std::isfinite(b[i])) largest = std::max(largest, std::fabs(b[i]));
-    if (unsound && std::isnan(a[i]) && std::isnan(b[i])) continue;
-    if (unsound && a[i] == b[i]) continue;  // Infinities.
+    if (nonfinite && std::isnan(a[i]) && std::isnan(b[i])) continue;
+    if (nonfinite && a[i] == b[i]) continue;  // Infinities.
     const float difference = std::fabs(a[i] - b[i]);
     apart = std::isnan(difference) ? kInfinity : std::max(apart, difference);
   }
@@ -143,40 +143,40 @@ absl::Status Compare(const AttentionSpec& spec, const TensorInfo& tensor,
                              apart, ", of ", largest));
 }
 
-// `unsound`: NaN and infinities agree with themselves.
+// `nonfinite`: NaN and infinities agree with themselves.
 absl::Status CompareOutputs(const AttentionSpec& spec, const Tensors& ours,
-                            const Tensors& yardstick, bool unsound = false) {
+                            const Tensors& yardstick, bool nonfinite = false) {
   const std::vector<TensorInfo> table = TensorTable(spec);
   for (size_t t = 0; t < table.size(); ++t) {
     if (table[t].direction != Direction::kOutput) continue;
-    RETURN_IF_ERROR(Compare(spec, table[t], ours[t], yardstick[t], unsound));
+    RETURN_IF_ERROR(Compare(spec, table[t], ours[t], yardstick[t], nonfinite));
   }
   return absl::OkStatus();
 }
 
 // Runs `spec` on both kernels; `tensors` holds the inputs, and afterwards the yardstick's outputs.
 absl::Status CheckJob(const AttentionSpec& spec, AttentionKernel& kernel, Device* device,
-                      AttentionKernel& yardstick, Tensors* tensors, bool unsound = false) {
+                      AttentionKernel& yardstick, Tensors* tensors, bool nonfinite = false) {
   Tensors ours = *tensors;
   const std::unique_ptr<Device> host = MakeHostDevice();
   RETURN_IF_ERROR(RunJob(spec, kernel, device == nullptr ? *host : *device, &ours));
   RETURN_IF_ERROR(RunJob(spec, yardstick, *host, tensors));
-  return CompareOutputs(spec, ours, *tensors, unsound);
+  return CompareOutputs(spec, ours, *tensors, nonfinite);
 }
 
 constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
 
 // Forward, of these inputs, and gradients of that.
 absl::Status CheckBothWays(AttentionSpec spec, AttentionKernel& kernel, Device* device,
-                           AttentionKernel& yardstick, Tensors forward, bool unsound = false) {
-  RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &forward, unsound));
+                           AttentionKernel& yardstick, Tensors forward, bool nonfinite = false) {
+  RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &forward, nonfinite));
   // As of a forward job: q, k, v, the output and LSE come first, in both tables, and then whatever
   // changes scores.
   const size_t shared = TensorTable(spec).size();
   spec.operation = Operation::kGradients;
   Tensors tensors = InputsOf(spec);
   std::move(forward.begin(), forward.begin() + shared, tensors.begin());
-  return CheckJob(spec, kernel, device, yardstick, &tensors, unsound);
+  return CheckJob(spec, kernel, device, yardstick, &tensors, nonfinite);
 }
 
 absl::Status CheckBothWays(const AttentionSpec& spec, AttentionKernel& kernel, Device* device,
@@ -206,7 +206,7 @@ absl::Status CheckHiddenNan(AttentionKernel& kernel, AttentionKernel& yardstick)
     for (int64_t row = 0; row < spec.q_rows(); ++row)
       tensors[bits][row * table[bits].row_bytes()] &= ~(std::byte{1} << kHidden);
     RETURN_IF_ERROR(
-        CheckBothWays(spec, kernel, nullptr, yardstick, std::move(tensors), /*unsound=*/true));
+        CheckBothWays(spec, kernel, nullptr, yardstick, std::move(tensors), /*nonfinite=*/true));
   }
   return absl::OkStatus();
 }
@@ -268,7 +268,7 @@ absl::Status CheckLostKeys(AttentionKernel& kernel, AttentionKernel& yardstick, 
   };
   for (int64_t row = 0; row < spec.q_rows(); ++row) set_first(0, row, row == kRow ? kFar : 0);
   for (int64_t key = 0; key < spec.kv_rows(); ++key) set_first(1, key, key < kLostKeys ? -kFar : 0);
-  return CheckJob(spec, kernel, device, yardstick, &tensors, /*unsound=*/true);
+  return CheckJob(spec, kernel, device, yardstick, &tensors, /*nonfinite=*/true);
 }
 
 }  // namespace
@@ -317,7 +317,7 @@ absl::Status CheckKernelsByShape(AttentionKernel& kernel, AttentionKernel& yards
   return absl::OkStatus();
 }
 
-absl::Status CheckUnsound(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device) {
+absl::Status CheckNonfinite(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device) {
   RETURN_IF_ERROR(CheckLostKeys(kernel, yardstick, device));
   for (const DataType dtype : {DataType::kFp16, DataType::kBf16}) {
     AttentionSpec spec = FixedSpec(dtype);
@@ -339,7 +339,7 @@ absl::Status CheckUnsound(AttentionKernel& kernel, AttentionKernel& yardstick, D
     set(kKeys, 7, {largest});
     set(kKeys, 300, {kNan});
     set(kValues, 299, {kInfinity, -kInfinity, kNan});
-    RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &tensors, /*unsound=*/true));
+    RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &tensors, /*nonfinite=*/true));
   }
   return absl::OkStatus();
 }

@@ -38,8 +38,8 @@ absl::Status CheckKernelsByShape(AttentionKernel& kernel, AttentionKernel& yards
 // The same of a forward pass whose inputs hold NaN, infinities and numbers whose products are out
 // of range, in each 16-bit type, −infinity with all of a row's first keys among them: NaN where the
 // yardstick has it, and nowhere else.
-absl::Status CheckUnsound(AttentionKernel& kernel, AttentionKernel& yardstick,
-                          Device* device = nullptr);
+absl::Status CheckNonfinite(AttentionKernel& kernel, AttentionKernel& yardstick,
+                            Device* device = nullptr);
 
 // The same of Arithmetic::kBf16x3, against the yardstick's fp32.
 absl::Status CheckBf16x3(AttentionKernel& kernel, AttentionKernel& yardstick);

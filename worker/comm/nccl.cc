@@ -131,8 +131,8 @@ absl::Status NcclCommunicator::OwnFailure(NcclResult result, const std::string& 
   const bool of_device = result == kNcclUnhandledCudaError;
   // NCCL keeps its words when a communicator goes, and a lost peer may come without any.
   const bool of_host = result == kNcclSystemError && words != words_before_;
-  if ((of_device || of_host) && NcclSaysOutOfMemory(words)) return NcclOutOfMemory(text);
-  if (of_host && NcclSaysHostLimit(words)) return NcclHostLimit(text);
+  if ((of_device || of_host) && IsNcclOutOfMemory(words)) return NcclOutOfMemory(text);
+  if (of_host && IsNcclHostLimit(words)) return NcclHostLimit(text);
   return absl::InternalError(text);
 }
 

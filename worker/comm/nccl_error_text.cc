@@ -19,13 +19,13 @@ bool SaysOneOf(absl::string_view words, std::initializer_list<const char*> known
 
 }  // namespace
 
-bool NcclSaysOutOfMemory(absl::string_view words) {
+bool IsNcclOutOfMemory(absl::string_view words) {
   return SaysOneOf(words,
                    {"out of memory", "cannot allocate memory", "failed to malloc",
                     "failed to cuda calloc", "failed to cuda malloc", "failed to cuda host alloc"});
 }
 
-bool NcclSaysHostLimit(absl::string_view words) {
+bool IsNcclHostLimit(absl::string_view words) {
   // What it cannot attach to may have gone with the peer that made it.
   return SaysOneOf(
       words, {"no space left on device", "too many open files", "resource temporarily unavailable",

@@ -13,11 +13,11 @@ namespace annulus {
 
 // Whether NCCL's last error, in words, is of memory that CUDA or the system refused: it has no
 // result of its own for that.
-bool NcclSaysOutOfMemory(absl::string_view words);
+bool IsNcclOutOfMemory(absl::string_view words);
 
 // Whether they are of another thing of which this machine, or the container, has too little: shared
 // memory, files, threads.
-bool NcclSaysHostLimit(absl::string_view words);
+bool IsNcclHostLimit(absl::string_view words);
 
 // RESOURCE_EXHAUSTED / OUT_OF_MEMORY, HOST_LIMIT.
 absl::Status NcclOutOfMemory(const std::string& text);

@@ -111,7 +111,7 @@ class PutReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
  private:
   grpc::ByteBuffer* const response_;
   const absl::Duration answer_patience_;
-  UnreadEnd unread_end_;
+  SlowReaderGuard unread_end_;
   grpc::ByteBuffer buffer_;
   const std::shared_ptr<PutCall> call_;
 };
@@ -157,7 +157,7 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
  private:
   grpc::CallbackServerContext* const context_;
   const absl::Duration end_patience_;
-  UnreadEnd unread_end_;
+  SlowReaderGuard unread_end_;
   grpc::ByteBuffer buffer_;
   bool ended_well_ = false;  // Written under the call's lock; read when all is over.
   const std::shared_ptr<FetchCall> call_;
@@ -206,7 +206,7 @@ class ExchangeReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
  private:
   grpc::CallbackServerContext* const context_;
   const absl::Duration end_patience_;
-  UnreadEnd unread_end_;
+  SlowReaderGuard unread_end_;
   grpc::ByteBuffer in_, out_;
   const std::shared_ptr<ExchangeCall> call_;
 };

@@ -24,7 +24,7 @@ class DataPlaneService final
     // What was on its way when its job ended. Short, for that is staging memory.
     absl::Duration end = absl::Seconds(2);
     // The one answer of PutShard and GetShardStatus, see UnaryCall.
-    absl::Duration answer = kUnreadPatience;
+    absl::Duration answer = kSlowReaderPatience;
   };
   DataPlaneService(ShardBoard* board, CopyPool* pool, const Patience& patience)
       : board_(board), pool_(pool), patience_(patience) {}

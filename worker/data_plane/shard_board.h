@@ -96,8 +96,8 @@ class ShardBoard {
     absl::Time deadline;  // Of the upload, then of the download.
     absl::Duration download_time;
     bool completed = false, published = false, drained = false, abandoned = false;
-    v1::ShardReport report;               // Of what was published.
-    std::vector<ArrivedCells> delivered;  // By tensor.
+    v1::ShardReport report;                 // Of what was published.
+    std::vector<ReceivedRanges> delivered;  // By tensor.
   };
   struct Guest {
     std::shared_ptr<DataCall> call;

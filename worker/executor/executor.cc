@@ -144,7 +144,7 @@ absl::Status Executor::JoinTransfers() {
 }
 
 std::vector<std::vector<KernelTask>> Executor::CallsOf(std::vector<KernelTask> tasks) const {
-  return CutCalls(*job_.spec, *job_.mask, std::move(tasks), options_.max_call_intervals);
+  return SplitCalls(*job_.spec, *job_.mask, std::move(tasks), options_.max_call_intervals);
 }
 
 void Executor::Accumulate(std::vector<KernelTask> tasks) {

@@ -41,10 +41,10 @@ absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequ
   std::vector<bool> in_staging;
   if (request.reads_staging) in_staging = BuffersInStaging(schedule);
   constexpr int64_t kAlignment = 128;
-  Placement placement = PlaceBuffers(schedule, layout, kAlignment, in_staging);
+  ArenaPlan placement = PlanArena(schedule, layout, kAlignment, in_staging);
   if (request.ends_rows && request.reads_staging) {
     RankSchedule ended = WithRowEnds(schedule, in_staging);
-    Placement fewer = PlaceBuffers(ended, layout, kAlignment, in_staging);
+    ArenaPlan fewer = PlanArena(ended, layout, kAlignment, in_staging);
     // First fit may need more for shorter lives, and plans reckon without.
     if (fewer.arena_bytes <= placement.arena_bytes) {
       schedule = std::move(ended);

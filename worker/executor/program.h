@@ -24,7 +24,7 @@ struct RankProgram {
   MaskMap mask;
   BlockLayout layout;
   RankSchedule schedule;
-  Placement placement;
+  ArenaPlan placement;
   int32_t rank = 0;
   // By buffer: it stays in staging. Empty: none does.
   std::vector<bool> in_staging;

@@ -71,9 +71,9 @@ class Cutter {
 
 }  // namespace
 
-std::vector<std::vector<KernelTask>> CutCalls(const AttentionSpec& spec, const MaskMap& mask,
-                                              std::vector<KernelTask> tasks,
-                                              int64_t max_intervals) {
+std::vector<std::vector<KernelTask>> SplitCalls(const AttentionSpec& spec, const MaskMap& mask,
+                                                std::vector<KernelTask> tasks,
+                                                int64_t max_intervals) {
   const int64_t of_row = IntervalsOfRow(spec, Limits());
   int64_t total = 0;
   for (const KernelTask& bound : tasks) {

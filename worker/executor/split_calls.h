@@ -17,9 +17,9 @@ inline constexpr int64_t kMaxCallIntervals = int64_t{1} << 22;
 // A step's tasks as calls, each of which holds at most `max_intervals` intervals, or one block of
 // rows: one call where they fit. Tasks are cut by query rows, where kernels' tiles and the granules
 // of deterministic jobs end, so every row and every key meets the same in the same order. Pure.
-std::vector<std::vector<KernelTask>> CutCalls(const AttentionSpec& spec, const MaskMap& mask,
-                                              std::vector<KernelTask> tasks,
-                                              int64_t max_intervals = kMaxCallIntervals);
+std::vector<std::vector<KernelTask>> SplitCalls(const AttentionSpec& spec, const MaskMap& mask,
+                                                std::vector<KernelTask> tasks,
+                                                int64_t max_intervals = kMaxCallIntervals);
 
 }  // namespace annulus
 

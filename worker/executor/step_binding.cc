@@ -44,7 +44,7 @@ StepBinder::StepBinder(const RankProgram* program, std::byte* arena)
       arena_(arena),
       first_content_(NewContents(program->schedule.buffers.size())),
       births_(program->schedule.steps.size()) {
-  const std::vector<Placement::Slot>& slots = program->placement.slots;
+  const std::vector<ArenaPlan::Slot>& slots = program->placement.slots;
   for (size_t buffer = 0; buffer < slots.size(); ++buffer) {
     if (!slots[buffer].starts_as_identity) continue;
     births_[slots[buffer].born / 2].push_back(static_cast<int32_t>(buffer));

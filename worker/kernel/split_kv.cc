@@ -58,8 +58,8 @@ bool CoversFewTiles(absl::Span<const KernelTask> tasks, int group) {
   return tiles > 0 && tiles <= kPassingTiles && InOneBuffer(tasks);
 }
 
-KeyChunks CutKeys(const KernelJob& job, absl::Span<const KernelTask> tasks) {
-  const KeyChunks whole;
+KvSplit SplitKv(const KernelJob& job, absl::Span<const KernelTask> tasks) {
+  const KvSplit whole;
   if (job.spec->deterministic || !CoversOneTile(tasks, job.layout->group())) return whole;
   if (!InOneBuffer(tasks)) return whole;
   int64_t blocks = 0;
@@ -67,11 +67,11 @@ KeyChunks CutKeys(const KernelJob& job, absl::Span<const KernelTask> tasks) {
   const int64_t bytes = job.layout->BlockBytes(RowsOfTasks(tasks));
   const int64_t fit = kPartialBytes / std::max<int64_t>(1, bytes);
   const int64_t chunks = std::min(fit, blocks / kChunkBlocks);
-  return chunks < 2 ? whole : CutIntoChunks(tasks, chunks);
+  return chunks < 2 ? whole : SplitKvIntoChunks(tasks, chunks);
 }
 
-KeyChunks CutIntoChunks(absl::Span<const KernelTask> tasks, int64_t chunks) {
-  KeyChunks cut;
+KvSplit SplitKvIntoChunks(absl::Span<const KernelTask> tasks, int64_t chunks) {
+  KvSplit cut;
   cut.partial = RowsOfTasks(tasks);
   int64_t blocks = 0;
   for (const KernelTask& bound : tasks) blocks += KeyBlocksOf(bound.task);

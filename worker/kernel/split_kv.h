@@ -14,7 +14,7 @@ namespace annulus {
 // but its keys. Such a call is cut into chunks of keys, each with partials of its own, which are
 // merged in order. How it is cut depends on the shape alone, so the bits do not depend on threads.
 // A pure function; no arithmetic on tensors.
-struct KeyChunks {
+struct KvSplit {
   std::vector<KernelTask> tasks;  // In order; with the accumulator of the call.
   std::vector<int32_t> chunk;     // Of each task.
   int32_t chunks = 0;
@@ -22,10 +22,10 @@ struct KeyChunks {
 };
 
 // No chunks: the call stays whole. So do deterministic jobs, whose rows fold all keys in one order.
-KeyChunks CutKeys(const KernelJob& job, absl::Span<const KernelTask> tasks);
+KvSplit SplitKv(const KernelJob& job, absl::Span<const KernelTask> tasks);
 
 // The tasks, not none, in `chunks` chunks at most, of equal numbers of key blocks (kKeyBlock).
-KeyChunks CutIntoChunks(absl::Span<const KernelTask> tasks, int64_t chunks);
+KvSplit SplitKvIntoChunks(absl::Span<const KernelTask> tasks, int64_t chunks);
 
 // Key blocks of a task; the rows and heads of all tasks, not none, as a block like their output.
 int64_t KeyBlocksOf(const Task& task);

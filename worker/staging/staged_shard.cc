@@ -183,7 +183,7 @@ absl::Status StagedShard::Write(UploadCall* call, const ArrivingChunk& chunk) {
   RETURN_IF_ERROR(Note(call, target, chunk));
   MutexLock lock(&mutex_);
   RETURN_IF_ERROR(Place(target, chunk));
-  ArrivedCells& arrived = arrived_[target.index];
+  ReceivedRanges& arrived = arrived_[target.index];
   const int64_t before = arrived.cells();
   RETURN_IF_ERROR(arrived.Add(target.cells));
   received_bytes_ += (arrived.cells() - before) * target.head_bytes;
@@ -220,7 +220,7 @@ absl::Status StagedShard::Note(UploadCall* call, const Target& target,
     }
     call->of_calls = fragments_;
   }
-  ArrivedCells& seen = call->seen[target.index];
+  ReceivedRanges& seen = call->seen[target.index];
   if (seen.Intersects(target.cells)) {
     return ChunkError("CHUNK_OVERLAP", "row_begin",
                       absl::StrCat("rows ", chunk.row_begin, " + ", chunk.row_count, " of ",
@@ -241,7 +241,7 @@ absl::Status StagedShard::Note(UploadCall* call, const Target& target,
 }
 
 absl::Status StagedShard::Place(const Target& target, const ArrivingChunk& chunk) {
-  const ArrivedCells& arrived = arrived_[target.index];
+  const ReceivedRanges& arrived = arrived_[target.index];
   const CellRect& cells = target.cells;
   const int64_t row_bytes = target.heads * target.head_bytes;
   std::byte* const base = data_[target.index];

@@ -49,7 +49,7 @@ struct UploadCall {
   UploadCall& operator=(const UploadCall&) = delete;
   ~UploadCall();
 
-  std::vector<ArrivedCells> seen;  // By tensor; made at first use.
+  std::vector<ReceivedRanges> seen;  // By tensor; made at first use.
   int64_t bytes = 0;      // Written, or found to be the same; all inputs: expected_bytes().
   int64_t fragments = 0;  // Of `seen`.
   std::shared_ptr<std::atomic<int64_t>> of_calls;  // The same of all calls at the shard.
@@ -69,7 +69,7 @@ class StagedShard {
  public:
   // What calls at the shard have brought, all together, takes at most so many fragments for each
   // input: those of two calls, since one whose connection has died may be there for a while.
-  static constexpr size_t kMaxFragmentsOfInput = 2 * ArrivedCells::kMaxFragments;
+  static constexpr size_t kMaxFragmentsOfInput = 2 * ReceivedRanges::kMaxFragments;
 
   // Takes the bytes of all inputs and outputs from the pool's budget. RESOURCE_EXHAUSTED where it
   // or the machine has no room. `on_freed` runs after the memory has been given back, on whatever
@@ -126,7 +126,7 @@ class StagedShard {
   const std::shared_ptr<std::atomic<int64_t>> fragments_ =
       std::make_shared<std::atomic<int64_t>>(0);
   mutable Mutex mutex_;
-  std::vector<ArrivedCells> arrived_ GUARDED_BY(mutex_);  // By tensor; outputs' stay empty.
+  std::vector<ReceivedRanges> arrived_ GUARDED_BY(mutex_);  // By tensor; outputs' stay empty.
   int64_t received_bytes_ GUARDED_BY(mutex_) = 0;
 };
 

@@ -6,7 +6,7 @@
 namespace annulus {
 namespace {
 
-std::vector<FirstFit::Life> EachOnce(std::vector<FirstFit::Life> lives) {
+std::vector<ArenaAllocator::Life> EachOnce(std::vector<ArenaAllocator::Life> lives) {
   std::sort(lives.begin(), lives.end());
   lives.erase(std::unique(lives.begin(), lives.end()), lives.end());
   return lives;
@@ -29,7 +29,7 @@ void Take(Interval bytes, std::vector<Interval>* taken) {
 
 }  // namespace
 
-FirstFit::FirstFit(std::vector<Life> lives) : lives_(EachOnce(std::move(lives))) {
+ArenaAllocator::ArenaAllocator(std::vector<Life> lives) : lives_(EachOnce(std::move(lives))) {
   met_.resize(lives_.size());
   for (size_t i = 0; i < lives_.size(); ++i) {
     for (size_t j = 0; j < lives_.size() && lives_[j].first <= lives_[i].second; ++j) {
@@ -39,9 +39,9 @@ FirstFit::FirstFit(std::vector<Life> lives) : lives_(EachOnce(std::move(lives)))
   Clear();
 }
 
-void FirstFit::Clear() { taken_.assign(lives_.size(), {}); }
+void ArenaAllocator::Clear() { taken_.assign(lives_.size(), {}); }
 
-int64_t FirstFit::Place(const Life& life, int64_t bytes) {
+int64_t ArenaAllocator::Place(const Life& life, int64_t bytes) {
   const size_t number = std::lower_bound(lives_.begin(), lives_.end(), life) - lives_.begin();
   int64_t offset = 0;
   for (const Interval& one : taken_[number]) {

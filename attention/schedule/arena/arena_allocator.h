@@ -13,12 +13,12 @@ namespace annulus {
 // that came before it and is alive with it. Of many slots few have lives of their own: what is
 // taken during a life is kept as intervals, which grow together, so that a slot need not look at
 // every other.
-class FirstFit {
+class ArenaAllocator {
  public:
   using Life = std::pair<int32_t, int32_t>;  // First and last half-step.
 
   // The lives of all slots to come, in any order; each as often as it likes.
-  explicit FirstFit(std::vector<Life> lives);
+  explicit ArenaAllocator(std::vector<Life> lives);
 
   // The offset of the next slot.
   int64_t Place(const Life& life, int64_t bytes);

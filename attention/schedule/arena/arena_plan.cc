@@ -60,11 +60,11 @@ std::vector<Life> LivesOf(const RankSchedule& schedule) {
   return lives;
 }
 
-FirstFit::Life LifeOf(const Placement::Slot& slot) { return {slot.born, slot.dies}; }
+ArenaAllocator::Life LifeOf(const ArenaPlan::Slot& slot) { return {slot.born, slot.dies}; }
 
 // Places in the order of `key`, lowest first; the arena that comes out.
 template <typename Key>
-int64_t PlaceInOrder(const Key& key, FirstFit* arena, std::vector<Placement::Slot>* slots) {
+int64_t PlaceInOrder(const Key& key, ArenaAllocator* arena, std::vector<ArenaPlan::Slot>* slots) {
   std::vector<int32_t> order(slots->size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(),
@@ -72,21 +72,21 @@ int64_t PlaceInOrder(const Key& key, FirstFit* arena, std::vector<Placement::Slo
   arena->Clear();
   int64_t arena_bytes = 0;
   for (const int32_t i : order) {
-    Placement::Slot& slot = (*slots)[i];
+    ArenaPlan::Slot& slot = (*slots)[i];
     slot.offset = arena->Place(LifeOf(slot), slot.bytes);
     arena_bytes = std::max(arena_bytes, slot.offset + slot.bytes);
   }
   return arena_bytes;
 }
 
-std::vector<Placement::Slot> SlotsOf(const RankSchedule& schedule, const BlockLayout& layout,
+std::vector<ArenaPlan::Slot> SlotsOf(const RankSchedule& schedule, const BlockLayout& layout,
                                      int64_t alignment, const std::vector<bool>& in_staging) {
   const std::vector<Life> lives = LivesOf(schedule);
-  std::vector<Placement::Slot> slots(lives.size());
+  std::vector<ArenaPlan::Slot> slots(lives.size());
   for (size_t i = 0; i < lives.size(); ++i) {
     if (lives[i].dies < 0) continue;  // Never used: no memory.
     if (!in_staging.empty() && in_staging[i]) continue;
-    Placement::Slot& slot = slots[i];
+    ArenaPlan::Slot& slot = slots[i];
     const int64_t bytes = layout.BlockBytes(schedule.buffers[i]);
     slot.bytes = (bytes + alignment - 1) / alignment * alignment;
     slot.starts_as_identity =
@@ -100,15 +100,15 @@ std::vector<Placement::Slot> SlotsOf(const RankSchedule& schedule, const BlockLa
 
 // No one order is best for all shapes: rings like the order of birth, narrow needs among large
 // inputs the order of size or of lifetime.
-Placement PlaceSlots(const std::vector<Placement::Slot>& slots) {
-  using Slot = Placement::Slot;
+ArenaPlan PlaceSlots(const std::vector<ArenaPlan::Slot>& slots) {
+  using Slot = ArenaPlan::Slot;
   using Key = std::pair<int64_t, int64_t>;
-  std::vector<FirstFit::Life> lives;
+  std::vector<ArenaAllocator::Life> lives;
   for (const Slot& slot : slots) lives.push_back(LifeOf(slot));
-  FirstFit arena(std::move(lives));
-  Placement best;
+  ArenaAllocator arena(std::move(lives));
+  ArenaPlan best;
   const auto attempt = [&](const auto& key) {
-    Placement placement{slots, 0};
+    ArenaPlan placement{slots, 0};
     placement.arena_bytes = PlaceInOrder(key, &arena, &placement.slots);
     if (best.slots.empty() || placement.arena_bytes < best.arena_bytes) best = std::move(placement);
   };
@@ -137,11 +137,11 @@ std::vector<bool> BuffersInStaging(const RankSchedule& schedule) {
   return in_staging;
 }
 
-Placement PlaceBuffers(const RankSchedule& schedule, const BlockLayout& layout, int64_t alignment,
-                       const std::vector<bool>& in_staging) {
-  Placement all = PlaceSlots(SlotsOf(schedule, layout, alignment, {}));
+ArenaPlan PlanArena(const RankSchedule& schedule, const BlockLayout& layout, int64_t alignment,
+                    const std::vector<bool>& in_staging) {
+  ArenaPlan all = PlaceSlots(SlotsOf(schedule, layout, alignment, {}));
   if (in_staging.empty()) return all;
-  Placement fewer = PlaceSlots(SlotsOf(schedule, layout, alignment, in_staging));
+  ArenaPlan fewer = PlaceSlots(SlotsOf(schedule, layout, alignment, in_staging));
   // First fit may need more for fewer buffers, and plans reckon with all.
   if (fewer.arena_bytes <= all.arena_bytes) return fewer;
   for (size_t i = 0; i < in_staging.size(); ++i) {

@@ -11,7 +11,7 @@ namespace annulus {
 
 // Where each buffer of a rank's schedule lies in one arena, and when it is alive, in half-steps:
 // 2k = transfers and tasks of step k, 2k+1 = its ops. The double buffer of a ring falls out of it.
-struct Placement {
+struct ArenaPlan {
   struct Slot {
     int32_t born = 0, dies = 0;  // Alive in half-steps [born, dies].
     int64_t offset = 0, bytes = 0;
@@ -31,8 +31,8 @@ std::vector<bool> BuffersInStaging(const RankSchedule& schedule);
 // Liveness and first fit; offsets are multiples of `alignment` (a power of two). Buffers that are
 // `in_staging` (empty: none are) have no slot to speak of: of no bytes; the arena is no larger than
 // that of all buffers.
-Placement PlaceBuffers(const RankSchedule& schedule, const BlockLayout& layout,
-                       int64_t alignment = 128, const std::vector<bool>& in_staging = {});
+ArenaPlan PlanArena(const RankSchedule& schedule, const BlockLayout& layout,
+                    int64_t alignment = 128, const std::vector<bool>& in_staging = {});
 
 }  // namespace annulus
 

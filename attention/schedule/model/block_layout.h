@@ -63,13 +63,13 @@ class BlockLayout {
   }
   // Whether d_out arrives in fp32, in kOut, and becomes the 16-bit d_out of kQGrad by kDelta.
   bool rounds_d_out() const { return rounds_d_out_; }
-  const PairInputs& pairs() const { return pairs_; }
+  const BiasAndMaskInputs& pairs() const { return pairs_; }
 
  private:
   DataType dtype_, out_dtype_;
   int32_t head_dim_, value_dim_, group_;
   bool max_logit_, lse_rest_, forward_, rounds_d_out_;
-  PairInputs pairs_;
+  BiasAndMaskInputs pairs_;
 };
 
 }  // namespace annulus

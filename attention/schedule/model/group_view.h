@@ -26,7 +26,7 @@ inline constexpr Pass kQueryGradientPass{BlockKind::kQGrad, BlockKind::kDq, Bloc
 // What the schedules of all ranks of a group are made from. Everything in it outlives the builders.
 struct GroupView {
   const ScheduleRequest& request;
-  Degrees degrees;
+  ParallelDegrees degrees;
   const Needs& needs;  // Of the rows that travel.
   RectangleTable& rectangles;
   bool two_passes = false;  // Of gradients.

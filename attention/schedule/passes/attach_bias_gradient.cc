@@ -102,7 +102,7 @@ class Attachment {
 }  // namespace
 
 void AttachBiasGradient(const AttentionSpec& spec, RankSchedule* schedule) {
-  const PairInputs pairs(spec);
+  const BiasAndMaskInputs pairs(spec);
   if (pairs.d_bias) Attachment(pairs.bias_heads == 1, schedule).Attach();
 }
 

@@ -65,8 +65,8 @@ class Attachment {
 
 }  // namespace
 
-void AttachPairs(const AttentionSpec& spec, RankSchedule* schedule) {
-  const PairInputs pairs(spec);
+void AttachScoreInputs(const AttentionSpec& spec, RankSchedule* schedule) {
+  const BiasAndMaskInputs pairs(spec);
   if (pairs.any()) Attachment(pairs.per_head(), schedule).Attach();
 }
 

@@ -9,7 +9,7 @@ namespace annulus {
 // goes, what the job says of their pairs lies or goes too, and every task names it. So builders
 // know of neither. Where queries stay, nothing of it moves. Does nothing for a job without such
 // inputs.
-void AttachPairs(const AttentionSpec& spec, RankSchedule* schedule);
+void AttachScoreInputs(const AttentionSpec& spec, RankSchedule* schedule);
 
 }  // namespace annulus
 

@@ -92,7 +92,7 @@ class KeyPass {
   const GroupView& group_;
   const int32_t rank_;
   const Needs& queries_;
-  const HeadShares shares_;  // How ranks that exchange heads cut their queries.
+  const HeadPartition shares_;  // How ranks that exchange heads cut their queries.
   const std::vector<int32_t> inputs_;
   ScheduleWriter writer_;
   std::vector<int32_t> own_queries_;

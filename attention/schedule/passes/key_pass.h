@@ -13,7 +13,7 @@ namespace annulus {
 // its queries: queries go straight to the ranks whose keys they see, and what comes of them stays
 // there. No sums are sent or added, so that their order can be fixed, at the price of weights that
 // are computed twice. `schedule` holds own queries (kQGrad) and keys as inputs, cut by heads as
-// HeadShares has it, no key/value head's queries in two; `queries`: needs of those that travel.
+// HeadPartition has it, no key/value head's queries in two; `queries`: needs of those that travel.
 RankSchedule AddKeyPass(const GroupView& group, int32_t rank, const Needs& queries,
                         RankSchedule schedule);
 

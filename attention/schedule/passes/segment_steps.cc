@@ -40,7 +40,7 @@ int64_t PartsOfTransfers(const AttentionSpec& spec, int64_t parts) {
 
 RankSchedule SplitSteps(const RankSchedule& schedule, const ScheduleRequest& request,
                         const std::vector<int32_t>& parts_of_step) {
-  const RankSchedule whole = CutSentKeys(schedule, request, kLeastRows);
+  const RankSchedule whole = SplitSentKeys(schedule, request, kLeastRows);
   RankSchedule split = whole;
   split.steps.clear();
   for (size_t k = 0; k < whole.steps.size(); ++k) {
@@ -51,7 +51,7 @@ RankSchedule SplitSteps(const RankSchedule& schedule, const ScheduleRequest& req
       continue;
     }
     std::vector<Step> parts(count);
-    std::vector<std::vector<Task>> dealt = DealTasks(step.tasks, count, whole, request);
+    std::vector<std::vector<Task>> dealt = SplitTasks(step.tasks, count, whole, request);
     for (int64_t part = 0; part < count; ++part) parts[part].tasks = std::move(dealt[part]);
     const int64_t moving = PartsOfTransfers(*request.spec, count);
     DealTransfers(step.sends, &Step::sends, parts.data(), moving);
@@ -59,7 +59,7 @@ RankSchedule SplitSteps(const RankSchedule& schedule, const ScheduleRequest& req
     parts.back().ops = step.ops;
     split.steps.insert(split.steps.end(), parts.begin(), parts.end());
   }
-  return CutStates(split, kLeastRows);
+  return SplitStates(split, kLeastRows);
 }
 
 std::vector<int32_t> StepParts(const std::vector<std::vector<int64_t>>& costs,
@@ -109,7 +109,7 @@ std::vector<int64_t> StepCosts(const RankSchedule& schedule, const ScheduleReque
   return costs;
 }
 
-std::vector<Segment> CutSegments(int32_t steps, int32_t segments) {
+std::vector<Segment> SplitSegments(int32_t steps, int32_t segments) {
   const int32_t count = std::clamp(segments, 1, std::max(steps, 1));
   std::vector<Segment> cut;
   for (int32_t i = 0; i < count; ++i) {

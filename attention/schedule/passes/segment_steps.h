@@ -39,7 +39,7 @@ std::vector<int64_t> StepCosts(const RankSchedule& schedule, const ScheduleReque
 
 // Cuts the steps of a schedule into at most `segments` runs of nearly equal step counts (at least
 // one; fewer when there are fewer steps).
-std::vector<Segment> CutSegments(int32_t steps, int32_t segments);
+std::vector<Segment> SplitSegments(int32_t steps, int32_t segments);
 
 }  // namespace annulus
 

@@ -182,8 +182,8 @@ bool CutRows(Interval rows, int64_t* begin, int64_t* end) {
 
 }  // namespace
 
-RankSchedule CutSentKeys(const RankSchedule& schedule, const ScheduleRequest& request,
-                         int64_t least_rows) {
+RankSchedule SplitSentKeys(const RankSchedule& schedule, const ScheduleRequest& request,
+                           int64_t least_rows) {
   RankSchedule result = schedule;
   PiecesOf cut;
   for (const auto& [buffer, sent] : PartlySent(schedule)) {
@@ -215,7 +215,7 @@ RankSchedule CutSentKeys(const RankSchedule& schedule, const ScheduleRequest& re
   return result;
 }
 
-RankSchedule CutStates(const RankSchedule& schedule, int64_t least_rows) {
+RankSchedule SplitStates(const RankSchedule& schedule, int64_t least_rows) {
   RankSchedule result = schedule;
   PiecesOf cut;
   std::vector<std::pair<int64_t, Op>> finishes;

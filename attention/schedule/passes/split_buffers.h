@@ -14,13 +14,13 @@ namespace annulus {
 // A rank's own keys, apart from those of them that are sent: what nobody else touches can stay
 // where it has arrived (BuffersInStaging), at least `least_rows` in all. `request` is what the
 // schedule was made from.
-RankSchedule CutSentKeys(const RankSchedule& schedule, const ScheduleRequest& request,
-                         int64_t least_rows);
+RankSchedule SplitSentKeys(const RankSchedule& schedule, const ScheduleRequest& request,
+                           int64_t least_rows);
 
 // The running state of rows and their output: rows that have met all their keys are finished, and
 // their state is gone, while others have not begun. Where steps are parts that go from row to row,
 // as with a window, states of few parts are alive together. Pieces have at least `least_rows`.
-RankSchedule CutStates(const RankSchedule& schedule, int64_t least_rows);
+RankSchedule SplitStates(const RankSchedule& schedule, int64_t least_rows);
 
 }  // namespace annulus
 

@@ -117,9 +117,9 @@ int64_t EndRow(const Piece& piece, int64_t room, int64_t first, const TaskPairs&
 
 }  // namespace
 
-std::vector<std::vector<Task>> DealTasks(const std::vector<Task>& tasks, int64_t parts,
-                                         const RankSchedule& schedule,
-                                         const ScheduleRequest& request) {
+std::vector<std::vector<Task>> SplitTasks(const std::vector<Task>& tasks, int64_t parts,
+                                          const RankSchedule& schedule,
+                                          const ScheduleRequest& request) {
   const TaskPairs pairs(schedule, request);
   const std::vector<Piece> pieces = PiecesOf(tasks, parts, pairs, *request.mask);
   __int128 total = 0, before = 0;

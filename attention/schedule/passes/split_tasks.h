@@ -14,9 +14,9 @@ namespace annulus {
 // An accumulator row sees its keys in the same order as before. Tasks that add to gradients of keys
 // are cut at multiples of the plan's granule: what a key gets of one granule is one sum. `schedule`
 // and `request` are those of the tasks.
-std::vector<std::vector<Task>> DealTasks(const std::vector<Task>& tasks, int64_t parts,
-                                         const RankSchedule& schedule,
-                                         const ScheduleRequest& request);
+std::vector<std::vector<Task>> SplitTasks(const std::vector<Task>& tasks, int64_t parts,
+                                          const RankSchedule& schedule,
+                                          const ScheduleRequest& request);
 
 }  // namespace annulus
 

@@ -25,10 +25,10 @@ RankSchedule BuildOneRank(const GroupView& group, int32_t rank);
 // Exchanges of heads × rings of keys, by the degrees of the group. Ring pass-KV (no exchange) and
 // Ulysses (no ring) are the ends of it.
 //
-// Step 0: the members of an exchange send one another the heads that each computes (HeadShares), of
-// queries and of keys. Then keys travel round the ring of the members of one number (Ring), used in
-// the step after they arrive. Outputs are finished where they are computed and go home in the last
-// step. A ring alone has neither the first of these steps nor the last.
+// Step 0: the members of an exchange send one another the heads that each computes (HeadPartition),
+// of queries and of keys. Then keys travel round the ring of the members of one number (Ring), used
+// in the step after they arrive. Outputs are finished where they are computed and go home in the
+// last step. A ring alone has neither the first of these steps nor the last.
 RankSchedule BuildUlyssesRing(const GroupView& group, int32_t rank);
 
 // Each rank receives exactly the key rows it sees and lacks, straight from their owners. Rotate:

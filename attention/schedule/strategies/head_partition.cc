@@ -9,9 +9,9 @@ namespace {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; }
 
-Interval Share(const Degrees& degrees, int64_t heads, int64_t of, int64_t member) {
+Interval Share(const ParallelDegrees& degrees, int64_t heads, int64_t of, int64_t member) {
   const int64_t members = degrees.ulysses;
-  if (degrees.deal == HeadDeal::kUnits) {
+  if (degrees.deal == HeadAssignment::kUnits) {
     return {CeilDiv(member * heads - of, members), CeilDiv((member + 1) * heads - of, members)};
   }
   return {member * heads / members, (member + 1) * heads / members};
@@ -19,7 +19,7 @@ Interval Share(const Degrees& degrees, int64_t heads, int64_t of, int64_t member
 
 }  // namespace
 
-HeadShares::HeadShares(const AttentionSpec& spec, const Degrees& degrees)
+HeadPartition::HeadPartition(const AttentionSpec& spec, const ParallelDegrees& degrees)
     : members_(degrees.ulysses), group_(spec.q_heads / spec.kv_heads) {
   std::vector<Interval> hulls(members_);  // Key/value heads of each member.
   for (int32_t of = 0; of < members_; ++of) {
@@ -48,7 +48,7 @@ HeadShares::HeadShares(const AttentionSpec& spec, const Degrees& degrees)
   }
 }
 
-bool HeadShares::Uses(int32_t member, int32_t of, int32_t atom) const {
+bool HeadPartition::Uses(int32_t member, int32_t of, int32_t atom) const {
   const Interval heads{atoms_[atom].begin * group_, atoms_[atom].end * group_};
   return Intersect(Queries(of, member), heads).length() > 0;
 }

@@ -18,9 +18,9 @@ namespace annulus {
 //
 // Key/value heads are cut wherever the range of some member begins or ends. Each piece, an atom, is
 // a block of its own, so that what a member needs is whole blocks.
-class HeadShares {
+class HeadPartition {
  public:
-  HeadShares(const AttentionSpec& spec, const Degrees& degrees);
+  HeadPartition(const AttentionSpec& spec, const ParallelDegrees& degrees);
 
   // Query heads of the rows of member `of` that `member` computes; may be empty.
   Interval Queries(int32_t of, int32_t member) const { return queries_[of * members_ + member]; }

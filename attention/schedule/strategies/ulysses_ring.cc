@@ -366,7 +366,7 @@ class GridRank {
   const int32_t members_, exchanges_, exchange_, member_;
   const Pass& pass_;
   const int32_t first_;
-  const HeadShares shares_;
+  const HeadPartition shares_;
   ScheduleWriter writer_;
   std::vector<std::vector<Ring>> rings_;  // By member of this exchange, by its atom.
   std::vector<Slice> slices_;

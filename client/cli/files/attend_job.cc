@@ -224,8 +224,9 @@ std::vector<int64_t> AttendJob::ShapeInFile(const TensorInfo& tensor) const {
 absl::Status AttendJob::ReadInput(const TensorInfo& tensor) {
   if (!PairNameInFile(tensor.id).empty()) {
     RETURN_IF_ERROR(Allocate(tensor));
-    return ReadPairInput(*file_, tensor, {shape_.batch, shape_.q_tokens, PairInputs(spec_).width},
-                         memory_[tensor.id].data());
+    return ReadBiasOrMaskInput(*file_, tensor,
+                               {shape_.batch, shape_.q_tokens, BiasAndMaskInputs(spec_).width},
+                               memory_[tensor.id].data());
   }
   const absl::string_view name = TensorName(tensor.id);
   const SafetensorInfo* info = file_->Find(name);
@@ -307,9 +308,10 @@ uint32_t AttendJob::Crc32c(TensorId id) const {
 FileTensor AttendJob::BiasGradientInFile(const TensorInfo& tensor) const {
   const SafetensorInfo* bias =
       file_.has_value() ? file_->Find(PairNameInFile(TensorId::kBias)) : nullptr;
-  return BiasGradientForFile(
-      bias == nullptr ? std::vector<int64_t>() : bias->shape, PairInputs(spec_).bias_dtype, tensor,
-      {shape_.batch, shape_.q_tokens, PairInputs(spec_).width}, pointers_.at(tensor.id).data());
+  return BiasGradientForFile(bias == nullptr ? std::vector<int64_t>() : bias->shape,
+                             BiasAndMaskInputs(spec_).bias_dtype, tensor,
+                             {shape_.batch, shape_.q_tokens, BiasAndMaskInputs(spec_).width},
+                             pointers_.at(tensor.id).data());
 }
 
 bool AttendJob::LeavesLseBaseOpen() const {
@@ -340,7 +342,7 @@ absl::Status AttendJob::WriteOutputs(SafetensorsWriter* file, bool bf16_partials
     } else if (tensor.id == TensorId::kDBias) {
       of_bias = BiasGradientInFile(tensor);
       views.push_back({std::string(TensorName(tensor.id)),
-                       std::string(FileDtype(PairInputs(spec_).bias_dtype)), of_bias.shape,
+                       std::string(FileDtype(BiasAndMaskInputs(spec_).bias_dtype)), of_bias.shape,
                        of_bias.bytes});
       continue;
     } else if (const CallerTensor in_file = InFile(tensor); !IsPacked(in_file.layout)) {

@@ -134,7 +134,7 @@ absl::string_view PairNameInFile(TensorId id) {
   return id == TensorId::kBias ? "bias" : "";
 }
 
-absl::Status TakePairInputs(const SafetensorsFile& file, v1::AttentionSpec* spec) {
+absl::Status TakeBiasAndMaskInputs(const SafetensorsFile& file, v1::AttentionSpec* spec) {
   if (const SafetensorInfo* info = file.Find("bias")) {
     const DataType dtype = TypeOf(*info, TensorId::kBias);
     if (dtype == DataType::kUnspecified) return WrongType(*info, TensorId::kBias);
@@ -161,8 +161,8 @@ absl::Status TakePairInputs(const SafetensorsFile& file, v1::AttentionSpec* spec
   return absl::OkStatus();
 }
 
-absl::Status ReadPairInput(const SafetensorsFile& file, const TensorInfo& tensor,
-                           const PairExtents& extents, std::byte* target) {
+absl::Status ReadBiasOrMaskInput(const SafetensorsFile& file, const TensorInfo& tensor,
+                                 const PairExtents& extents, std::byte* target) {
   const absl::string_view name = PairNameInFile(tensor.id);
   const SafetensorInfo* info = file.Find(name);
   if (info == nullptr) return MissingTensor(file, name);

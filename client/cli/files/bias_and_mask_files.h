@@ -27,7 +27,7 @@ absl::string_view PairNameInFile(TensorId id);
 // an lse_offset ([.., heads, tokens], F32), and that all masks have a bit mask, and its heads;
 // heads that no mask is for get one that is nothing else, at the end of the first group. A spec in
 // which some mask asks for the bit mask is left as it is. INVALID_ARGUMENT / UNSUPPORTED_DTYPE.
-absl::Status TakePairInputs(const SafetensorsFile& file, v1::AttentionSpec* spec);
+absl::Status TakeBiasAndMaskInputs(const SafetensorsFile& file, v1::AttentionSpec* spec);
 
 // Sizes of what a file holds.
 struct PairExtents {
@@ -38,8 +38,8 @@ struct PairExtents {
 
 // Writes a bias or a bit mask as the wire has it, all rows of the job, to `target`.
 // INVALID_ARGUMENT: SHAPE_MISMATCH, UNSUPPORTED_DTYPE.
-absl::Status ReadPairInput(const SafetensorsFile& file, const TensorInfo& tensor,
-                           const PairExtents& extents, std::byte* target);
+absl::Status ReadBiasOrMaskInput(const SafetensorsFile& file, const TensorInfo& tensor,
+                                 const PairExtents& extents, std::byte* target);
 
 // A tensor of an output file.
 struct FileTensor {

@@ -11,7 +11,7 @@ namespace {
 // As the bias is in its file, with extents of 1 where that has them.
 int64_t BytesOfBiasGradient(const AttentionSpec& spec, const TensorInfo& tensor,
                             const SafetensorsFile* input) {
-  const PairInputs pairs(spec);
+  const BiasAndMaskInputs pairs(spec);
   const int64_t bytes = BytesPerElement(pairs.bias_dtype);
   const SafetensorInfo* const bias =
       input == nullptr ? nullptr : input->Find(PairNameInFile(TensorId::kBias));

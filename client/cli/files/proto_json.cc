@@ -159,7 +159,7 @@ std::string FaultOfValue(const FieldDescriptor& field, const JsonValue& value) {
 std::string NearestField(const google::protobuf::Descriptor& message, absl::string_view name) {
   std::vector<std::string> names;
   for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->json_name());
-  return Nearest(Plain(name), names);
+  return SuggestName(Plain(name), names);
 }
 
 namespace {
@@ -334,7 +334,7 @@ std::string ShownBefore(absl::string_view text, size_t n) {
   if (line != absl::string_view::npos) before.remove_prefix(line + 1);
   if (before.size() > kShown) before.remove_prefix(before.size() - kShown);
   while (!before.empty() && IsInCharacter(before.front())) before.remove_prefix(1);
-  return absl::StrCat(" after '", PrintableLine(before), "'");
+  return absl::StrCat(" after '", EscapeForTerminal(before), "'");
 }
 
 bool IsOfWord(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '+'; }
@@ -350,7 +350,7 @@ bool Walk::parse_error(size_t position, const std::string&,
   }
   while (end < text_.size() && IsInCharacter(text_[end])) ++end;
   const std::string at =
-      absl::StrCat("'", PrintableLine(text_.substr(begin, std::min(end - begin, kShown))), "'");
+      absl::StrCat("'", EscapeForTerminal(text_.substr(begin, std::min(end - begin, kShown))), "'");
   std::string what = absl::StrCat(PlaceOf(text_, begin), ": ");
   if (begin == text_.size()) {
     absl::StrAppend(&what, "the text ends");

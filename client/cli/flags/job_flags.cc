@@ -129,7 +129,7 @@ void AddExecutionFlags(CLI::App* app, JobFlags* flags) {
   AddInteger(app, {"--inner-ring-degree", "How many are an inner ring (double-ring); 0: chosen"},
              {0, Limits().max_world_size}, &flags->inner_ring_degree, "workers");
   AddChoice(app, {"--head-deal", "How heads are shared out where they are exchanged"},
-            NamesOf<HeadDeal>(HeadDealName), &flags->head_deal);
+            NamesOf<HeadAssignment>(HeadDealName), &flags->head_deal);
   AddSwitch(app,
             {"--bf16-partials",
              "Partial outputs travel in bf16 (ring-pass-q and tree, forward): fewer bytes, less "
@@ -202,7 +202,7 @@ absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags) {
   }
   RETURN_IF_ERROR(ReadInput(flags, &request));
   if (flags.d_bias.has_value()) spec.mutable_gradients()->set_d_bias(*flags.d_bias);
-  if (request.file.has_value()) RETURN_IF_ERROR(TakePairInputs(*request.file, &spec));
+  if (request.file.has_value()) RETURN_IF_ERROR(TakeBiasAndMaskInputs(*request.file, &spec));
   if (spec.has_gradients() && request.file.has_value()) {
     RETURN_IF_ERROR(TakeGradientOptions(*request.file, &spec));
   }

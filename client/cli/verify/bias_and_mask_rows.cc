@@ -7,10 +7,11 @@
 
 namespace annulus {
 
-RowPairs::RowPairs(const AttentionSpec& spec, const MaskMap& mask, const Tensors& tensors)
+BiasAndMaskRows::BiasAndMaskRows(const AttentionSpec& spec, const MaskMap& mask,
+                                 const Tensors& tensors)
     : spec_(spec), mask_(mask), pairs_(spec), tensors_(tensors) {}
 
-float RowPairs::BiasAt(int32_t head, int64_t row, int64_t key) const {
+float BiasAndMaskRows::BiasAt(int32_t head, int64_t row, int64_t key) const {
   const int64_t sequence = mask_.SequenceOfQuery(row), column = key - mask_.KeyBegin(sequence);
   const auto of = [&](int32_t heads) { return row * heads + (heads == 1 ? 0 : head); };
   if (pairs_.has_bits && mask_.HasBits(head, sequence)) {
@@ -28,7 +29,7 @@ float RowPairs::BiasAt(int32_t head, int64_t row, int64_t key) const {
   return bias;
 }
 
-double RowPairs::OffsetOf(int32_t head, int64_t row) const {
+double BiasAndMaskRows::OffsetOf(int32_t head, int64_t row) const {
   if (!pairs_.has_offset) return 0;
   float offset = 0;
   std::memcpy(&offset, tensors_.lse_offset + (row * spec_.q_heads + head) * sizeof(float),

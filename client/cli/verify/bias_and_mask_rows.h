@@ -13,7 +13,7 @@ namespace annulus {
 
 // What the bias, the bit mask and the offset of a job say of a packed query row and a query head:
 // for verifiers.
-class RowPairs {
+class BiasAndMaskRows {
  public:
   struct Tensors {  // Packed; nullptr for what the job has not.
     const std::byte* bias = nullptr;
@@ -21,7 +21,7 @@ class RowPairs {
     const std::byte* lse_offset = nullptr;
   };
   // `spec` and `mask` must outlive this.
-  RowPairs(const AttentionSpec& spec, const MaskMap& mask, const Tensors& tensors);
+  BiasAndMaskRows(const AttentionSpec& spec, const MaskMap& mask, const Tensors& tensors);
 
   // Of a packed key row of the row's sequence; −∞ where bias or bit mask hides it, 0 with neither.
   float BiasAt(int32_t head, int64_t row, int64_t key) const;
@@ -32,7 +32,7 @@ class RowPairs {
  private:
   const AttentionSpec& spec_;
   const MaskMap& mask_;
-  const PairInputs pairs_;
+  const BiasAndMaskInputs pairs_;
   const Tensors tensors_;
 };
 

@@ -38,7 +38,7 @@ double ScoreMagnitude(double product, double sizes, const RowRule& rule) {
 
 // What a thread works in.
 struct ForwardBatch::Scratch {
-  SeenKeys seen;
+  VisibleKeys seen;
   std::vector<double> exact;
   std::vector<float> naive;
   std::vector<bool> kept;
@@ -144,7 +144,7 @@ void ForwardBatch::EndMax() {
 }
 
 void ForwardBatch::AddExact(const KeyBlock& block, int64_t part, Row* row, Scratch* scratch) const {
-  const SeenKeys& seen = scratch->seen;
+  const VisibleKeys& seen = scratch->seen;
   job_.Find(row->query, block, &scratch->seen);
   if (seen.at.empty()) return;
   double products[KeyBlock::kRows], sizes[KeyBlock::kRows];
@@ -205,7 +205,7 @@ void ForwardBatch::AddRow(const float* v, float weight, std::vector<float>* out)
 
 void ForwardBatch::AddValues(const KeyBlock& block, const std::vector<int64_t>& orders, Row* row,
                              Scratch* scratch) const {
-  const SeenKeys& seen = scratch->seen;
+  const VisibleKeys& seen = scratch->seen;
   const RowRule& rule = row->query.rule;
   const DataType dtype = job_.spec().dtype;
   const int64_t dim = job_.spec().value_dim();

@@ -63,7 +63,7 @@ void JobRows::LoadValues(int32_t kv_head, KeyBlock* block) const {
   for (int64_t n = 0; n < count; ++n) block->max_v[n] = LargestOf(&block->v[n * dim], dim);
 }
 
-void JobRows::Find(const QueryRow& query, const KeyBlock& block, SeenKeys* seen) const {
+void JobRows::Find(const QueryRow& query, const KeyBlock& block, VisibleKeys* seen) const {
   seen->at.clear();
   seen->bias.clear();
   for (const Interval& interval : query.seen) {

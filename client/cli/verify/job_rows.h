@@ -48,7 +48,7 @@ struct QueryRow {
 };
 
 // The keys of a block that a query row sees.
-struct SeenKeys {
+struct VisibleKeys {
   std::vector<int64_t> at;  // Places in the block, increasing.
   std::vector<float> bias;  // Of each.
 };
@@ -62,7 +62,7 @@ class JobRows {
   const AttentionSpec& spec() const { return spec_; }
   const HeadTensors& tensors() const { return tensors_; }
   const MaskMap& mask() const { return mask_; }
-  const RowPairs& pairs() const { return pairs_; }
+  const BiasAndMaskRows& pairs() const { return pairs_; }
 
   QueryRow Query(int32_t head, int64_t row) const;
   int32_t KvHeadOf(int32_t head) const { return head / (spec_.q_heads / spec_.kv_heads); }
@@ -75,7 +75,7 @@ class JobRows {
   // with these.
   std::vector<int64_t> KeysOf(int32_t head, int64_t row) const;
   bool Sees(int32_t head, int64_t row, int64_t key) const;
-  void Find(const QueryRow& query, const KeyBlock& block, SeenKeys* seen) const;
+  void Find(const QueryRow& query, const KeyBlock& block, VisibleKeys* seen) const;
 
  private:
   bool Hides(int32_t head, int64_t row, int64_t key) const;
@@ -83,7 +83,7 @@ class JobRows {
   const AttentionSpec& spec_;
   const HeadTensors tensors_;
   const MaskMap mask_;
-  const RowPairs pairs_;
+  const BiasAndMaskRows pairs_;
   std::optional<DropoutRule> dropout_;
 };
 
@@ -126,7 +126,7 @@ void ProductsOf(const QueryRow& query, const KeyBlock& block, int64_t begin, int
 
 // Scores of the keys that a row sees, as `seen.at`.
 template <typename Real, typename Product = Whole>
-void ScoresOf(const QueryRow& query, const KeyBlock& block, const SeenKeys& seen,
+void ScoresOf(const QueryRow& query, const KeyBlock& block, const VisibleKeys& seen,
               std::vector<Real>* scores, const Order& order = {}) {
   scores->resize(seen.at.size());
   if (seen.at.empty()) return;

@@ -31,7 +31,7 @@ class Run {
 
   void Take(int64_t part) {
     KeyBlock block;
-    SeenKeys seen;
+    VisibleKeys seen;
     std::vector<double> exact;
     std::vector<float> naive;
     const int64_t blocks = BlocksOf(keys_), begin = blocks * part / parts();

@@ -2,7 +2,7 @@
 
 namespace annulus {
 
-RowRule MakeRowRule(const AttentionSpec& spec, const MaskMap& mask, const RowPairs& pairs,
+RowRule MakeRowRule(const AttentionSpec& spec, const MaskMap& mask, const BiasAndMaskRows& pairs,
                     int32_t head, int64_t row) {
   const ScoreModifiers& modifiers = spec.modifiers;
   RowRule rule;

@@ -32,7 +32,7 @@ struct RowRule {
 };
 
 // Of a packed query row and a query head, without dropout.
-RowRule MakeRowRule(const AttentionSpec& spec, const MaskMap& mask, const RowPairs& pairs,
+RowRule MakeRowRule(const AttentionSpec& spec, const MaskMap& mask, const BiasAndMaskRows& pairs,
                     int32_t head, int64_t row);
 
 // The score of a packed key row by its product with the query row and the pair's bias, in Real

@@ -49,7 +49,8 @@ class GradientVerifier {
         value_dim_(spec.value_dim()) {
     if (spec.dropout) dropout_.emplace(*spec.dropout);
     if (!spec.modifiers.sinks.empty()) d_sink_.resize(spec.q_heads);
-    if (PairInputs(spec).d_bias) bias_.emplace(PairInputs(spec).bias_heads, PairInputs(spec).width);
+    if (BiasAndMaskInputs(spec).d_bias)
+      bias_.emplace(BiasAndMaskInputs(spec).bias_heads, BiasAndMaskInputs(spec).width);
   }
 
   GradientReport Run(int64_t count, uint64_t seed, GivenLse lse) {
@@ -375,7 +376,7 @@ class GradientVerifier {
   const JobRows job_;
   const HeadTensors& tensors_;
   const MaskMap& mask_;
-  const RowPairs& pairs_;
+  const BiasAndMaskRows& pairs_;
   const int64_t dim_, value_dim_;
   std::optional<DropoutRule> dropout_;
   int64_t orders_ = 1;

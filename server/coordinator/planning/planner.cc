@@ -92,7 +92,7 @@ int64_t PeakOfParts(const ScheduleRequest& request, const std::vector<RankSchedu
   const BlockLayout layout(*request.spec);
   int64_t peak = 0;
   for (const RankSchedule& rank : ranks) {
-    peak = std::max(peak, PlaceBuffers(SplitSteps(rank, request, parts), layout).arena_bytes);
+    peak = std::max(peak, PlanArena(SplitSteps(rank, request, parts), layout).arena_bytes);
   }
   return peak + VerdictBytes(*request.spec, request.execution, static_cast<int32_t>(ranks.size()));
 }

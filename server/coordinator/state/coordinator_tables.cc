@@ -7,8 +7,9 @@
 namespace annulus {
 
 // Microseconds, so that a restart within a second of the last one still has a higher term.
-Core::Core(CoordinatorOptions options_in, std::function<uint64_t()> random_in, PlanFunction plan_in,
-           absl::Time now_in)
+CoordinatorTables::CoordinatorTables(CoordinatorOptions options_in,
+                                     std::function<uint64_t()> random_in, PlanFunction plan_in,
+                                     absl::Time now_in)
     : options(std::move(options_in)),
       random(std::move(random_in)),
       plan(std::move(plan_in)),
@@ -16,30 +17,30 @@ Core::Core(CoordinatorOptions options_in, std::function<uint64_t()> random_in, P
       started(now_in),
       term(std::max<int64_t>(1, absl::ToUnixMicros(now_in))) {}
 
-std::vector<std::vector<int64_t>> Core::Family() const {
+std::vector<std::vector<int64_t>> CoordinatorTables::Family() const {
   return GroupFamily(workers.LocalityOrder(), options.limits.max_world_size);
 }
 
-bool Core::enough_workers() const {
+bool CoordinatorTables::enough_workers() const {
   return workers.ready_count() >= std::max(1, options.min_workers);
 }
 
-size_t Core::queued_jobs() const {
+size_t CoordinatorTables::queued_jobs() const {
   return queue.size() + std::count_if(plannings.begin(), plannings.end(), [this](const auto& p) {
            return p.second.job != 0 && !queue.Contains(p.second.job);
          });
 }
 
-void Core::ForgetPlan(int64_t plan) {
+void CoordinatorTables::ForgetPlan(int64_t plan) {
   if (plannings.erase(plan) != 0) Emit(action::ForgetPlan{plan});
 }
 
-void Core::Log(LogLevel level, absl::string_view job, std::string text) {
+void CoordinatorTables::Log(LogLevel level, absl::string_view job, std::string text) {
   Emit(action::Log{level, std::string(job), std::move(text), nullptr});
 }
 
-void Core::Send(int64_t number, control::v1::WorkerCommand message,
-                std::shared_ptr<const std::string> spec) {
+void CoordinatorTables::Send(int64_t number, control::v1::WorkerCommand message,
+                             std::shared_ptr<const std::string> spec) {
   WorkerRecord* worker = workers.Find(number);
   if (worker == nullptr) return;
   message.set_term(term);
@@ -51,7 +52,7 @@ void Core::Send(int64_t number, control::v1::WorkerCommand message,
   }
 }
 
-control::v1::Generation Core::GenerationOf(int64_t group) const {
+control::v1::Generation CoordinatorTables::GenerationOf(int64_t group) const {
   control::v1::Generation generation;
   generation.set_term(term);
   generation.set_number(group);

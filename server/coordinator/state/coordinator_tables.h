@@ -32,12 +32,12 @@ namespace annulus {
 // All that the coordinator knows, and the actions of the event at hand. The rules that change it
 // are the free functions of the *_flow, job_life and run_end files, in layers:
 //   state → worker_flow → group_flow → placement, admission → run_flow → kept_flow → job_life →
-//   kept_state, run_end → Core
+//   kept_state, run_end → CoordinatorTables
 // A lower layer never calls a higher one: it leaves a mark (doomed, *_again) that the end of the
 // event takes up.
-struct Core {
-  Core(CoordinatorOptions options, std::function<uint64_t()> random, PlanFunction plan,
-       absl::Time now);
+struct CoordinatorTables {
+  CoordinatorTables(CoordinatorOptions options, std::function<uint64_t()> random, PlanFunction plan,
+                    absl::Time now);
 
   CoordinatorOptions options;
   std::function<uint64_t()> random;
@@ -55,10 +55,10 @@ struct Core {
 
   WorkerTable workers;
   GroupTable groups;
-  Ledger ledger;
+  MemoryLedger ledger;
   FairQueue queue;
   FairShares shares;  // Of segments.
-  ShownWays ways;
+  PredictionCorrector ways;
   JobTable jobs;
   RunTable runs;
   Timers timers;

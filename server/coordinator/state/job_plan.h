@@ -22,7 +22,7 @@ struct PlanRequest {
   std::vector<int32_t> sizes;     // Group sizes on offer, increasing; 1 included.
   Rates rates;                    // Of the slowest worker.
   double factor = 1;              // Of the rates' kernel over what the slowest measured of it.
-  ShownWays ways;                 // What jobs have shown.
+  PredictionCorrector ways;       // What jobs have shown.
   int64_t max_device_bytes = 0;   // Smallest device budget.
   int64_t max_staging_bytes = 0;  // Smallest staging budget.
   int64_t max_kept_bytes = 0;     // What a kept state may take of it.

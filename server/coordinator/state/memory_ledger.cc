@@ -16,11 +16,13 @@ PoolBytes& PoolBytes::operator-=(const PoolBytes& less) {
   return *this;
 }
 
-void Ledger::AddWorker(int64_t worker, PoolBytes limits) { accounts_[worker].limits = limits; }
+void MemoryLedger::AddWorker(int64_t worker, PoolBytes limits) {
+  accounts_[worker].limits = limits;
+}
 
-void Ledger::EraseWorker(int64_t worker) { accounts_.erase(worker); }
+void MemoryLedger::EraseWorker(int64_t worker) { accounts_.erase(worker); }
 
-bool Ledger::HasRoom(int64_t worker, PoolBytes bytes) const {
+bool MemoryLedger::HasRoom(int64_t worker, PoolBytes bytes) const {
   auto it = accounts_.find(worker);
   if (it == accounts_.end()) return false;
   const Account& account = it->second;
@@ -30,12 +32,12 @@ bool Ledger::HasRoom(int64_t worker, PoolBytes bytes) const {
          bytes.kept <= account.limits.kept - account.used.kept;
 }
 
-bool Ledger::CouldHold(int64_t worker, PoolBytes bytes) const {
+bool MemoryLedger::CouldHold(int64_t worker, PoolBytes bytes) const {
   const PoolBytes most = limits(worker);
   return bytes.staging <= most.staging && bytes.device <= most.device && bytes.kept <= most.kept;
 }
 
-bool Ledger::Reserve(int64_t run, const std::vector<Claim>& claims) {
+bool MemoryLedger::Reserve(int64_t run, const std::vector<Claim>& claims) {
   for (const Claim& claim : claims) {
     if (!HasRoom(claim.worker, claim.bytes)) return false;
   }
@@ -47,7 +49,7 @@ bool Ledger::Reserve(int64_t run, const std::vector<Claim>& claims) {
   return true;
 }
 
-void Ledger::ReleaseDevice(int64_t run, int64_t worker) {
+void MemoryLedger::ReleaseDevice(int64_t run, int64_t worker) {
   auto it = accounts_.find(worker);
   if (it == accounts_.end()) return;
   auto held = it->second.runs.find(run);
@@ -56,7 +58,7 @@ void Ledger::ReleaseDevice(int64_t run, int64_t worker) {
   held->second.device = 0;
 }
 
-void Ledger::Release(int64_t run, int64_t worker) {
+void MemoryLedger::Release(int64_t run, int64_t worker) {
   auto it = accounts_.find(worker);
   if (it == accounts_.end()) return;
   auto held = it->second.runs.find(run);
@@ -65,17 +67,17 @@ void Ledger::Release(int64_t run, int64_t worker) {
   it->second.runs.erase(held);
 }
 
-PoolBytes Ledger::used(int64_t worker) const {
+PoolBytes MemoryLedger::used(int64_t worker) const {
   auto it = accounts_.find(worker);
   return it == accounts_.end() ? PoolBytes() : it->second.used;
 }
 
-PoolBytes Ledger::limits(int64_t worker) const {
+PoolBytes MemoryLedger::limits(int64_t worker) const {
   auto it = accounts_.find(worker);
   return it == accounts_.end() ? PoolBytes() : it->second.limits;
 }
 
-bool Ledger::idle(int64_t worker) const {
+bool MemoryLedger::idle(int64_t worker) const {
   auto it = accounts_.find(worker);
   return it == accounts_.end() || it->second.runs.empty();
 }

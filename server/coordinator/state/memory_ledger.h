@@ -19,7 +19,7 @@ struct PoolBytes {
 };
 
 // What each worker's pools hold, by run: the authority of admission. Never more than the limits.
-class Ledger {
+class MemoryLedger {
  public:
   struct Claim {
     int64_t worker = 0;

@@ -11,7 +11,7 @@ constexpr double kLeastSeconds = 0.02;
 constexpr double kLeastFactor = 1.0 / 32, kMostFactor = 2;
 constexpr double kAlike = 1.5;
 
-ShownPaces::Of KindOf(const WorkerRates& rates, const AttentionSpec& spec) {
+WorkerSpeedEstimators::Of KindOf(const WorkerRates& rates, const AttentionSpec& spec) {
   const KernelRates* kernel = RatesOf(spec, rates.kernels);
   const bool gradients = spec.operation == Operation::kGradients;
   return {gradients, static_cast<size_t>(kernel - rates.kernels.data()),
@@ -24,7 +24,7 @@ KernelRate MeasuredRate(const WorkerRates& rates, const AttentionSpec& spec) {
   return RateOf(spec, *RatesOf(spec, rates.kernels));
 }
 
-void ShownPace::Add(double predicted_seconds, double took_seconds, Kind kind) {
+void WorkerSpeedEstimator::Add(double predicted_seconds, double took_seconds, Kind kind) {
   if (!(took_seconds >= kLeastSeconds) || !(predicted_seconds > 0)) return;
   const double ratio = took_seconds / predicted_seconds;
   if (kind == Kind::kBound && ratio > 1) return;
@@ -32,40 +32,43 @@ void ShownPace::Add(double predicted_seconds, double took_seconds, Kind kind) {
   if (ratios_.size() > kRemembered) ratios_.pop_front();
 }
 
-double ShownPace::Fastest() const {
+double WorkerSpeedEstimator::Fastest() const {
   return ratios_.empty() ? 1 : *std::min_element(ratios_.begin(), ratios_.end());
 }
 
-double ShownPace::factor() const {
+double WorkerSpeedEstimator::factor() const {
   const double fastest = std::clamp(Fastest(), kLeastFactor, kMostFactor);
   if (fastest * kAlike < 1) return fastest;
   return fastest > kAlike && ratios_.size() == kRemembered ? fastest : 1;
 }
 
-double ShownPace::least() const { return std::clamp(Fastest(), kLeastFactor, 1.0); }
+double WorkerSpeedEstimator::least() const { return std::clamp(Fastest(), kLeastFactor, 1.0); }
 
-void ShownPaces::Add(const WorkerRates& rates, const AttentionSpec& spec, const Cost& cost,
-                     int32_t rank, double took_seconds) {
+void WorkerSpeedEstimators::Add(const WorkerRates& rates, const AttentionSpec& spec,
+                                const Cost& cost, int32_t rank, double took_seconds) {
   const auto ranks = static_cast<int32_t>(cost.visible_pairs.size());
   if (rank >= ranks || rank >= static_cast<int32_t>(cost.task_rows.size()) ||
       rank >= static_cast<int32_t>(cost.task_keys.size())) {
     return;
   }
   const double predicted = SecondsOf(cost.WorkOf(rank), MeasuredRate(rates, spec));
-  const auto kind = ranks == 1 ? ShownPace::Kind::kExact : ShownPace::Kind::kBound;
+  const auto kind =
+      ranks == 1 ? WorkerSpeedEstimator::Kind::kExact : WorkerSpeedEstimator::Kind::kBound;
   paces_[KindOf(rates, spec)].Add(predicted, took_seconds, kind);
 }
 
-KernelRate ShownPaces::RateFor(const WorkerRates& rates, const AttentionSpec& spec) const {
+KernelRate WorkerSpeedEstimators::RateFor(const WorkerRates& rates,
+                                          const AttentionSpec& spec) const {
   const auto shown = paces_.find(KindOf(rates, spec));
   return Scaled(MeasuredRate(rates, spec), shown == paces_.end() ? 1 : shown->second.factor());
 }
 
-KernelRate ShownPaces::LeastRateFor(const WorkerRates& rates, const AttentionSpec& spec) const {
+KernelRate WorkerSpeedEstimators::LeastRateFor(const WorkerRates& rates,
+                                               const AttentionSpec& spec) const {
   return Scaled(MeasuredRate(rates, spec), LeastOf(rates, spec.operation));
 }
 
-double ShownPaces::LeastOf(const WorkerRates& rates, Operation operation) const {
+double WorkerSpeedEstimators::LeastOf(const WorkerRates& rates, Operation operation) const {
   double least = 1;
   bool shown = false;
   for (const auto& [of, pace] : paces_) {

@@ -16,7 +16,7 @@ namespace annulus {
 // How jobs keep to what a worker measured of a kernel when it started, perhaps on a machine that
 // others held up: the seconds of the tasks of its latest runs over those that its own measurement
 // predicts. Runs that are too short to tell are not counted.
-class ShownPace {
+class WorkerSpeedEstimator {
  public:
   // `bound`: the tasks took so long at most, as they shared the machine with transfers. Such a run
   // says only that the worker is faster.
@@ -41,7 +41,7 @@ class ShownPace {
 KernelRate MeasuredRate(const WorkerRates& rates, const AttentionSpec& spec);
 
 // Of each kernel of a worker, forward and backward passes apart.
-class ShownPaces {
+class WorkerSpeedEstimators {
  public:
   struct Of {
     bool gradients = false;
@@ -68,10 +68,10 @@ class ShownPaces {
   // The same over what was measured: 1/32 to 1.
   double LeastOf(const WorkerRates& rates, Operation operation) const;
 
-  const std::map<Of, ShownPace>& all() const { return paces_; }
+  const std::map<Of, WorkerSpeedEstimator>& all() const { return paces_; }
 
  private:
-  std::map<Of, ShownPace> paces_;
+  std::map<Of, WorkerSpeedEstimator> paces_;
 };
 
 }  // namespace annulus

@@ -23,9 +23,9 @@ struct WorkerRecord {
 
   int64_t number = 0;
   control::v1::Register info;
-  WorkerRates rates;       // info.rates()
-  ShownPaces paces;        // Of its jobs, against `rates`.
-  int64_t connection = 0;  // 0: the stream is broken.
+  WorkerRates rates;            // info.rates()
+  WorkerSpeedEstimators paces;  // Of its jobs, against `rates`.
+  int64_t connection = 0;       // 0: the stream is broken.
   absl::Time last_heard;
   bool suspect = false;  // Its stream is broken, or it missed beats.
   bool leaving = false;

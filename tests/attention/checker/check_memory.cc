@@ -13,7 +13,7 @@ namespace {
 
 class MemoryCheck {
  public:
-  MemoryCheck(int32_t rank, const RankSchedule& schedule, const Placement& placement,
+  MemoryCheck(int32_t rank, const RankSchedule& schedule, const ArenaPlan& placement,
               const std::vector<bool>& in_staging)
       : rank_(rank), schedule_(schedule), placement_(placement), in_staging_(in_staging) {}
 
@@ -33,7 +33,7 @@ class MemoryCheck {
 
   absl::Status Room(const BlockLayout& layout) const {
     for (size_t i = 0; i < schedule_.buffers.size(); ++i) {
-      const Placement::Slot& slot = placement_.slots[i];
+      const ArenaPlan::Slot& slot = placement_.slots[i];
       if (Unused(slot)) continue;
       if (slot.bytes < layout.BlockBytes(schedule_.buffers[i])) {
         return Broken(rank_, slot.born / 2, "a slot is smaller than its block");
@@ -76,9 +76,9 @@ class MemoryCheck {
     std::sort(order.begin(), order.end(),
               [&](int32_t a, int32_t b) { return Slot(a).offset < Slot(b).offset; });
     for (size_t i = 0; i < order.size(); ++i) {
-      const Placement::Slot& a = Slot(order[i]);
+      const ArenaPlan::Slot& a = Slot(order[i]);
       for (size_t j = i + 1; j < order.size(); ++j) {
-        const Placement::Slot& b = Slot(order[j]);
+        const ArenaPlan::Slot& b = Slot(order[j]);
         if (b.offset >= a.offset + a.bytes) break;
         if (b.bytes > 0 && a.born <= b.dies && b.born <= a.dies) {
           return Broken(rank_, std::max(a.born, b.born) / 2, "live buffers overlap in memory");
@@ -89,7 +89,7 @@ class MemoryCheck {
   }
 
  private:
-  const Placement::Slot& Slot(int32_t buffer) const { return placement_.slots[buffer]; }
+  const ArenaPlan::Slot& Slot(int32_t buffer) const { return placement_.slots[buffer]; }
   static bool IsIn(const std::vector<int32_t>& list, int32_t buffer) {
     return std::find(list.begin(), list.end(), buffer) != list.end();
   }
@@ -108,11 +108,11 @@ class MemoryCheck {
            std::any_of(step.tasks.begin(), step.tasks.end(),
                        [&](const Task& task) { return is_input(task.out); });
   }
-  static bool Unused(const Placement::Slot& slot) { return slot.bytes == 0; }
+  static bool Unused(const ArenaPlan::Slot& slot) { return slot.bytes == 0; }
 
   bool Alive(int32_t buffer, int32_t half_step) const {
     if (buffer < 0 || InStaging(buffer)) return true;  // No such output of a task, or always.
-    const Placement::Slot& slot = Slot(buffer);
+    const ArenaPlan::Slot& slot = Slot(buffer);
     return !Unused(slot) && slot.born <= half_step && half_step <= slot.dies;
   }
 
@@ -134,13 +134,13 @@ class MemoryCheck {
 
   const int32_t rank_;
   const RankSchedule& schedule_;
-  const Placement& placement_;
+  const ArenaPlan& placement_;
   const std::vector<bool>& in_staging_;
 };
 
 }  // namespace
 
-absl::Status CheckMemory(int32_t rank, const RankSchedule& schedule, const Placement& placement,
+absl::Status CheckMemory(int32_t rank, const RankSchedule& schedule, const ArenaPlan& placement,
                          const BlockLayout& layout, const std::vector<bool>& in_staging) {
   if (placement.slots.size() != schedule.buffers.size() ||
       (!in_staging.empty() && in_staging.size() != schedule.buffers.size())) {

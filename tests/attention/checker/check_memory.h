@@ -15,7 +15,7 @@ namespace annulus {
 // outputs to the end, room for every block, and no two buffers that are alive together share a
 // byte. Buffers `in_staging` (empty: none are) are inputs that nobody writes to and outputs, of
 // which nothing is sent or received, and have no slot; no accumulator is.
-absl::Status CheckMemory(int32_t rank, const RankSchedule& schedule, const Placement& placement,
+absl::Status CheckMemory(int32_t rank, const RankSchedule& schedule, const ArenaPlan& placement,
                          const BlockLayout& layout, const std::vector<bool>& in_staging);
 
 }  // namespace annulus

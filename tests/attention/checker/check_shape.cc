@@ -267,7 +267,7 @@ class ShapeCheck {
   const int32_t rank_;
   const RankSchedule& schedule_;
   const bool gradients_;
-  const PairInputs pairs_;
+  const BiasAndMaskInputs pairs_;
 };
 
 }  // namespace

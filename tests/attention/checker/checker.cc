@@ -19,7 +19,7 @@ namespace annulus {
 namespace {
 
 absl::Status CheckParts(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
-                        const std::vector<Placement>& placements,
+                        const std::vector<ArenaPlan>& placements,
                         const std::vector<std::vector<bool>>& in_staging) {
   const size_t world = request.plan->world_size;
   if (ranks.size() != world || placements.size() != world ||
@@ -113,7 +113,7 @@ LocalRectangle RectangleOf(const ScheduleRequest& request, const Block& block, I
 Interval QueryHeads(const ScheduleRequest& request, const Block& block) {
   const int32_t q_heads = request.spec->q_heads;
   const int32_t group = IsOfKeys(block) ? q_heads / request.spec->kv_heads : 1;
-  if (block.kind == BlockKind::kDBias && PairInputs(*request.spec).bias_heads == 1) {
+  if (block.kind == BlockKind::kDBias && BiasAndMaskInputs(*request.spec).bias_heads == 1) {
     return {0, q_heads};
   }
   return {block.head_begin * group, block.head_end * group};
@@ -176,7 +176,7 @@ absl::Status CheckTiling(const ScheduleRequest& request, int32_t rank, const Ran
   }
   const RowSpace space = RowSpaceOf(kind);
   const int64_t heads = space == RowSpace::kKey     ? request.spec->kv_heads
-                        : kind == BlockKind::kDBias ? PairInputs(*request.spec).bias_heads
+                        : kind == BlockKind::kDBias ? BiasAndMaskInputs(*request.spec).bias_heads
                                                     : request.spec->q_heads;
   for (size_t s = 0; s < request.plan->shards.size(); ++s) {
     const Shard& shard = request.plan->shards[s];
@@ -206,7 +206,7 @@ absl::Status CheckOutputs(const ScheduleRequest& request, int32_t rank,
   if (!request.spec->modifiers.sinks.empty()) {
     RETURN_IF_ERROR(CheckTiling(request, rank, schedule, BlockKind::kDSinkOut));
   }
-  if (PairInputs(*request.spec).d_bias) {
+  if (BiasAndMaskInputs(*request.spec).d_bias) {
     RETURN_IF_ERROR(CheckTiling(request, rank, schedule, BlockKind::kDBias));
   }
   return CheckTiling(request, rank, schedule, BlockKind::kDkvOut);
@@ -215,7 +215,7 @@ absl::Status CheckOutputs(const ScheduleRequest& request, int32_t rank,
 }  // namespace
 
 absl::Status CheckSchedule(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
-                           const std::vector<Placement>& placements,
+                           const std::vector<ArenaPlan>& placements,
                            const std::vector<std::vector<bool>>& in_staging) {
   RETURN_IF_ERROR(CheckParts(request, ranks, placements, in_staging));
   std::vector<RankReplay> replays;

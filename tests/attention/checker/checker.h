@@ -22,7 +22,7 @@ namespace annulus {
 // been. `in_staging`: of each rank the buffers that its device reads and writes in staging; empty:
 // no rank has any. Nobody writes to an input there, and nothing of it is sent or received.
 absl::Status CheckSchedule(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
-                           const std::vector<Placement>& placements,
+                           const std::vector<ArenaPlan>& placements,
                            const std::vector<std::vector<bool>>& in_staging = {});
 
 }  // namespace annulus

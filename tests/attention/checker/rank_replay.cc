@@ -18,11 +18,11 @@ bool Names(const std::vector<Transfer>& transfers, int32_t buffer) {
 }  // namespace
 
 RankReplay::RankReplay(int32_t rank, const AttentionSpec& spec, const RankSchedule& schedule,
-                       const Placement& placement)
+                       const ArenaPlan& placement)
     : rank_(rank),
       q_heads_(spec.q_heads),
       group_(spec.q_heads / spec.kv_heads),
-      bias_of_all_heads_(PairInputs(spec).bias_heads == 1),
+      bias_of_all_heads_(BiasAndMaskInputs(spec).bias_heads == 1),
       schedule_(schedule),
       placement_(placement),
       states_(schedule.buffers.size()) {
@@ -50,7 +50,7 @@ Patch RankReplay::InQueryHeads(int32_t buffer, Patch patch) const {
 
 absl::Status RankReplay::Begin(int32_t k) {
   for (size_t i = 0; i < states_.size(); ++i) {
-    const Placement::Slot& slot = placement_.slots[i];
+    const ArenaPlan::Slot& slot = placement_.slots[i];
     if (!slot.starts_as_identity || slot.born / 2 != k) continue;
     if (!IsAccumulator(schedule_.buffers[i].kind)) {
       return Broken(rank_, k, "what is not an accumulator starts as the identity");

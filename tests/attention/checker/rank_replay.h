@@ -17,7 +17,7 @@ namespace annulus {
 class RankReplay {
  public:
   RankReplay(int32_t rank, const AttentionSpec& spec, const RankSchedule& schedule,
-             const Placement& placement);
+             const ArenaPlan& placement);
 
   // Accumulators are born, sends read, tasks run.
   absl::Status Begin(int32_t k);
@@ -60,7 +60,7 @@ class RankReplay {
   const int32_t rank_, q_heads_, group_;  // Group: query heads of a key/value head.
   const bool bias_of_all_heads_;
   const RankSchedule& schedule_;
-  const Placement& placement_;
+  const ArenaPlan& placement_;
   std::vector<State> states_;
 };
 

@@ -13,7 +13,7 @@ TEST(RangeStripsTest, AShortSequenceHasFewStripsOfALongList) {
   for (int64_t i = 0; i < 1000; ++i) {
     mask.ranges.push_back({10 * i, 10 * i + 5, 0, 10, MaskRange::Kind::kFull});
   }
-  const RangeStrips strips(mask.ranges);
+  const RangeBands strips(mask.ranges);
   EXPECT_EQ(strips.strips(0), 0);
   EXPECT_EQ(strips.strips(5), 1);
   EXPECT_EQ(strips.strips(6), 2);
@@ -26,8 +26,8 @@ TEST(RangeStripsTest, AShortSequenceHasFewStripsOfALongList) {
     row = rows.end;
   }
   EXPECT_EQ(row, 37);
-  EXPECT_EQ(RowPieces(mask, strips, 37, 10).pieces(), 8);
-  EXPECT_EQ(RowPieces(mask, strips, 0, 10).pieces(), 0);
+  EXPECT_EQ(IntervalPieces(mask, strips, 37, 10).pieces(), 8);
+  EXPECT_EQ(IntervalPieces(mask, strips, 0, 10).pieces(), 0);
   EXPECT_EQ(CountCuts(mask, strips, 37, 10, 1 << 20), 8);
 }
 

@@ -74,7 +74,7 @@ TEST(ChooseExecutionTest, WhatJobsHaveShownDecidesAmongPredictions) {
   const Candidate& taken = predicted->front();
   ASSERT_EQ(taken.execution.world_size, 2);
   EXPECT_EQ(taken.cost.expected_seconds, taken.cost.seconds);
-  ShownWays shown;
+  PredictionCorrector shown;
   choice.shown = &shown;
   const double seconds = taken.cost.seconds;
   for (int i = 0; i < 3; ++i)
@@ -103,7 +103,7 @@ TEST(ChooseExecutionTest, AGroupThatHasShownThatItIsFasterIsLookedAt) {
   ASSERT_TRUE(predicted.ok());
   ASSERT_EQ(predicted->front().execution.world_size, 1);
   ASSERT_TRUE(predicted->back().cost.bytes_sent.empty()) << "it is not ruled out";
-  ShownWays shown;
+  PredictionCorrector shown;
   choice.shown = &shown;
   Execution group;
   group.strategy = Strategy::kRotateKv;
@@ -216,8 +216,8 @@ TEST(ChooseExecutionTest, HeadsAreDealtByCost) {
   ASSERT_TRUE(candidates.ok());
   ASSERT_EQ(candidates->size(), 2u);
   const Candidate &units = (*candidates)[0], &whole = (*candidates)[1];
-  EXPECT_EQ(units.execution.head_deal, HeadDeal::kUnits);
-  EXPECT_EQ(whole.execution.head_deal, HeadDeal::kWholeHeads);
+  EXPECT_EQ(units.execution.head_deal, HeadAssignment::kUnits);
+  EXPECT_EQ(whole.execution.head_deal, HeadAssignment::kWholeHeads);
   EXPECT_EQ(units.cost.balance, 1);
   EXPECT_NEAR(whole.cost.balance, 4.0 / 3, 1e-9);
   EXPECT_GT(Sum(units.cost.bytes_sent), Sum(whole.cost.bytes_sent));
@@ -300,7 +300,7 @@ TEST(ChooseExecutionTest, AJobThatFitsNowhereIsRefusedWithTheBytesItNeeds) {
 
 TEST(ChooseExecutionTest, WhatNoWayHasIsTheExecutionsFault) {
   Execution wanted;
-  wanted.head_deal = HeadDeal::kUnits;
+  wanted.head_deal = HeadAssignment::kUnits;
   const absl::Status status = ChooseExecution(CostSpec(64, 64, false), wanted, Offer({1})).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DetailOf(status).reason, "INVALID_EXECUTION");
@@ -325,7 +325,7 @@ TEST(ChooseExecutionTest, TheRefusalNamesTheOptionsThatExcludeEachOther) {
   wanted.world_size = 4;
   EXPECT_EQ(refused(wanted), "no way to run the job fits ulysses_degree and bf16_partials");
   wanted.ulysses_degree = 0;
-  wanted.head_deal = HeadDeal::kUnits;
+  wanted.head_deal = HeadAssignment::kUnits;
   EXPECT_EQ(refused(wanted), "no way to run the job fits head_deal and bf16_partials");
   wanted.world_size = 0;
   wanted.ulysses_degree = 2;  // Each of both excludes bf16_partials.

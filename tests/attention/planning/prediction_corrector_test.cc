@@ -16,12 +16,12 @@ Execution Way(Strategy strategy, int32_t size) {
 
 const Execution kRing = Way(Strategy::kRotateKv, 2), kHeads = Way(Strategy::kUlysses, 2);
 
-void AddRuns(ShownWays* ways, const Execution& way, int runs, double ratio) {
+void AddRuns(PredictionCorrector* ways, const Execution& way, int runs, double ratio) {
   for (int i = 0; i < runs; ++i) ways->Add(way, kForward, 1e-3, ratio * 1e-3, 1);
 }
 
 TEST(ShownWaysTest, WithoutRunsNothingIsCorrected) {
-  ShownWays ways;
+  PredictionCorrector ways;
   EXPECT_EQ(ways.FactorOf(kRing, kForward, 1e-3, 1), 1);
   ways.Add(kRing, kForward, 0, 1, 1);
   ways.Add(kRing, kForward, 1, 0, 1);
@@ -31,7 +31,7 @@ TEST(ShownWaysTest, WithoutRunsNothingIsCorrected) {
 }
 
 TEST(ShownWaysTest, TheMedianOfTheLatestRunsSays) {
-  ShownWays ways;
+  PredictionCorrector ways;
   AddRuns(&ways, kRing, 16, 2.5);
   AddRuns(&ways, kRing, 7, 0.5);
   EXPECT_DOUBLE_EQ(ways.FactorOf(kRing, kForward, 1e-3, 1), 2.5);
@@ -46,7 +46,7 @@ TEST(ShownWaysTest, TheMedianOfTheLatestRunsSays) {
 
 // So that one that has shown what it takes is not compared with the hopes of one that has not.
 TEST(ShownWaysTest, AWayWithoutRunsIsTakenToBeAsTheOthers) {
-  ShownWays ways;
+  PredictionCorrector ways;
   AddRuns(&ways, kRing, 5, 1.5);
   EXPECT_DOUBLE_EQ(ways.FactorOf(kHeads, kForward, 1e-3, 1), 1.5);
   AddRuns(&ways, kHeads, 3, 2);
@@ -55,7 +55,7 @@ TEST(ShownWaysTest, AWayWithoutRunsIsTakenToBeAsTheOthers) {
 }
 
 TEST(ShownWaysTest, SizesOperationsLengthsAndPacesAreApart) {
-  ShownWays ways;
+  PredictionCorrector ways;
   AddRuns(&ways, kRing, 16, 2);
   EXPECT_EQ(ways.FactorOf(Way(Strategy::kRotateKv, 4), kForward, 1e-3, 1), 1);
   EXPECT_EQ(ways.FactorOf(Way(Strategy::kRotateKv, 1), kForward, 1e-3, 1), 1);
@@ -68,7 +68,7 @@ TEST(ShownWaysTest, SizesOperationsLengthsAndPacesAreApart) {
 
 // No way is to look better than another because it is a little longer.
 TEST(ShownWaysTest, NeighboursInLengthSpeakForOneAnother) {
-  ShownWays ways;
+  PredictionCorrector ways;
   for (int i = 0; i < 4; ++i) ways.Add(kRing, kForward, 1.0, 2.0, 1);
   for (const double seconds : {0.3, 0.6, 0.99, 1.01, 1.9, 3.9}) {
     EXPECT_DOUBLE_EQ(ways.FactorOf(kRing, kForward, seconds, 1), 2) << seconds;
@@ -80,13 +80,13 @@ TEST(ShownWaysTest, NeighboursInLengthSpeakForOneAnother) {
 }
 
 TEST(ShownWaysTest, OnOneRankAllWaysAreOne) {
-  ShownWays ways;
+  PredictionCorrector ways;
   AddRuns(&ways, Way(Strategy::kRotateKv, 1), 3, 0.7);
   EXPECT_DOUBLE_EQ(ways.FactorOf(Way(Strategy::kRingPassKv, 1), kForward, 1e-3, 1), 0.7);
 }
 
 TEST(ShownWaysTest, WhatIsNotRunForLongIsForgotten) {
-  ShownWays ways;
+  PredictionCorrector ways;
   AddRuns(&ways, kHeads, 16, 0.5);
   AddRuns(&ways, kRing, 1008, 1.5);
   EXPECT_DOUBLE_EQ(ways.FactorOf(kHeads, kForward, 1e-3, 1), 0.5);

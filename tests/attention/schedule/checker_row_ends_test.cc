@@ -31,8 +31,8 @@ struct Ended {
       placements.push_back(Place(ranks.back(), in_staging.back()));
     }
   }
-  Placement Place(const RankSchedule& rank, const std::vector<bool>& staged) const {
-    return PlaceBuffers(rank, BlockLayout(built.spec), 4, staged);
+  ArenaPlan Place(const RankSchedule& rank, const std::vector<bool>& staged) const {
+    return PlanArena(rank, BlockLayout(built.spec), 4, staged);
   }
   absl::Status Check() const { return CheckSchedule(built.request, ranks, placements, in_staging); }
   // Of a damaged schedule.
@@ -50,7 +50,7 @@ struct Ended {
 
   const BuiltCase& built;
   std::vector<RankSchedule> ranks;
-  std::vector<Placement> placements;
+  std::vector<ArenaPlan> placements;
   std::vector<std::vector<bool>> in_staging;
 };
 
@@ -116,7 +116,7 @@ class Damaged : public testing::Test {
     const BuiltCase built(
         {SmallSpec(4, 2, {Lengths(24, 24)}, Causal()), TestPlans(1)[0], Strategy::kRingPassKv});
     Ended ended(built, 1);
-    CutKeys(ended);
+    SplitKv(ended);
     EXPECT_TRUE(ended.CheckPlacedAgain().ok()) << ended.Check();
     damage(ended);
     return DetailOf(placed_again ? ended.CheckPlacedAgain() : ended.Check()).metadata["rule"];
@@ -128,7 +128,7 @@ class Damaged : public testing::Test {
   }
   // The one task as two, of the first keys and of the others: rows begin in the first and end in
   // the second, which their last keys are in.
-  static void CutKeys(Ended& ended) {
+  static void SplitKv(Ended& ended) {
     std::vector<Task>& tasks = ended.ranks[0].steps[0].tasks;
     std::vector<Task> cut;
     for (const Task& whole : tasks) {

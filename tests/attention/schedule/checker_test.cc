@@ -78,9 +78,9 @@ Verdict Judge(const Edit& edit) {
                          Strategy::kRingPassKv});
   std::vector<RankSchedule> ranks = {PassQ(0), PassQ(1)};
   edit(ranks);
-  std::vector<Placement> placements;
+  std::vector<ArenaPlan> placements;
   for (const RankSchedule& rank : ranks) {
-    placements.push_back(PlaceBuffers(rank, BlockLayout(built.spec), 4));
+    placements.push_back(PlanArena(rank, BlockLayout(built.spec), 4));
   }
   Verdict verdict{CheckSchedule(built.request, ranks, placements)};
   for (int seed = 0; seed < 30; ++seed) {
@@ -145,7 +145,7 @@ TEST(CheckerTest, QueriesUsedWhileTheyArriveAreRefused) {
 TEST(CheckerTest, OneSlotForTwoBlocksOfKeysIsRefused) {
   const BuiltCase built(
       {SmallSpec(1, 1, {Lengths(9, 9)}, Mask()), TestPlans(3)[0], Strategy::kRingPassKv});
-  std::vector<Placement> placements = built.placements;
+  std::vector<ArenaPlan> placements = built.placements;
   std::vector<size_t> keys;
   for (size_t i = 0; i < built.ranks[0].buffers.size(); ++i) {
     if (built.ranks[0].buffers[i].kind == BlockKind::kKv) keys.push_back(i);
@@ -170,8 +170,8 @@ TEST(CheckerTest, AnAccumulatorThatIsNotAliveIsRefused) {
   const Task& task = step->tasks[0];
   for (const int32_t buffer : {task.out_q, task.out_kv, task.out_bias}) {
     ASSERT_GE(buffer, 0);
-    std::vector<Placement> placements = built.placements;
-    Placement::Slot& slot = placements[0].slots[buffer];
+    std::vector<ArenaPlan> placements = built.placements;
+    ArenaPlan::Slot& slot = placements[0].slots[buffer];
     slot.born = slot.dies = static_cast<int32_t>(2 * steps.size());
     const absl::Status status = CheckSchedule(built.request, built.ranks, placements);
     EXPECT_EQ(DetailOf(status).metadata["rule"], "a buffer is used outside its lifetime") << buffer;

@@ -30,7 +30,7 @@ struct Wire {
 class Group {
  public:
   Group(const BuiltCase& built, const std::vector<RankSchedule>& ranks,
-        const std::vector<Placement>& placements, uint64_t seed)
+        const std::vector<ArenaPlan>& placements, uint64_t seed)
       : built_(built),
         expected_(built),
         ranks_(ranks),
@@ -155,7 +155,7 @@ class Group {
     State& state = states_[r];
     const Step& step = StepOf(r);
     for (size_t i = 0; i < ranks_[r].buffers.size(); ++i) {
-      const Placement::Slot& slot = placements_[r].slots[i];
+      const ArenaPlan::Slot& slot = placements_[r].slots[i];
       if (slot.starts_as_identity && slot.born / 2 == state.step) SetIdentity(r, i);
     }
     for (const Transfer& send : step.sends) {
@@ -339,7 +339,7 @@ class Group {
   const BuiltCase& built_;
   const ExpectedOutputs expected_;
   const std::vector<RankSchedule>& ranks_;
-  const std::vector<Placement>& placements_;
+  const std::vector<ArenaPlan>& placements_;
   const BlockLayout layout_;
   std::mt19937_64 random_;
   std::vector<std::vector<double>> arenas_;
@@ -350,7 +350,7 @@ class Group {
 }  // namespace
 
 absl::Status RunDrifting(const BuiltCase& built, const std::vector<RankSchedule>& ranks,
-                         const std::vector<Placement>& placements, uint64_t seed) {
+                         const std::vector<ArenaPlan>& placements, uint64_t seed) {
   return Group(built, ranks, placements, seed).Run();
 }
 

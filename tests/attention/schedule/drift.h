@@ -15,7 +15,7 @@ namespace annulus {
 // Memory starts as NaN. OK when every output equals attention computed from its formula; else what
 // went wrong.
 absl::Status RunDrifting(const BuiltCase& built, const std::vector<RankSchedule>& ranks,
-                         const std::vector<Placement>& placements, uint64_t seed);
+                         const std::vector<ArenaPlan>& placements, uint64_t seed);
 
 }  // namespace annulus
 

@@ -25,7 +25,7 @@ class ExpectedOutputs {
   std::vector<double> BiasGradient(int64_t row, int32_t bias_head) const;
 
   const BuiltCase& built_;
-  const PairInputs pairs_;
+  const BiasAndMaskInputs pairs_;
 };
 
 }  // namespace annulus

@@ -95,7 +95,7 @@ BuiltCase::BuiltCase(const ScheduleCase& from)
   request = {&spec, &mask, &plan, from.execution};
   ranks = MakeGroupSchedules(request).value();
   const BlockLayout layout(spec);
-  for (const RankSchedule& rank : ranks) placements.push_back(PlaceBuffers(rank, layout, 4));
+  for (const RankSchedule& rank : ranks) placements.push_back(PlanArena(rank, layout, 4));
 }
 
 std::vector<int64_t> NumbersOf(const RankSchedule& schedule) {

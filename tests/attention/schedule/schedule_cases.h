@@ -42,7 +42,7 @@ struct BuiltCase {
   ShardPlan plan;
   ScheduleRequest request;
   std::vector<RankSchedule> ranks;
-  std::vector<Placement> placements;
+  std::vector<ArenaPlan> placements;
 };
 
 // A schedule as numbers, which are equal where the schedules are: buffers, inputs, outputs and,

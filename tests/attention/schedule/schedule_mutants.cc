@@ -157,18 +157,18 @@ bool DropFrom(Mutant& mutant, std::vector<int32_t> RankSchedule::*list, Random& 
 }
 
 bool EditSlot(Mutant& mutant, Random& random,
-              const std::function<bool(Placement::Slot&, const Block&)>& edit) {
+              const std::function<bool(ArenaPlan::Slot&, const Block&)>& edit) {
   const size_t rank = random() % mutant.ranks.size();
-  std::vector<Placement::Slot>& slots = mutant.placements[rank].slots;
+  std::vector<ArenaPlan::Slot>& slots = mutant.placements[rank].slots;
   if (slots.empty()) return false;
   const size_t i = random() % slots.size();
   return slots[i].bytes > 0 && edit(slots[i], mutant.ranks[rank].buffers[i]);
 }
 
 bool SwapSlots(Mutant& mutant, Random& random, bool offsets) {
-  std::vector<Placement::Slot>& slots = Any(mutant.placements, random)->slots;
+  std::vector<ArenaPlan::Slot>& slots = Any(mutant.placements, random)->slots;
   if (slots.size() < 2) return false;
-  Placement::Slot &a = *Any(slots, random), &b = *Any(slots, random);
+  ArenaPlan::Slot &a = *Any(slots, random), &b = *Any(slots, random);
   if (&a == &b || a.bytes == 0 || b.bytes == 0) return false;
   if (offsets) {
     if (a.offset == b.offset) return false;
@@ -300,7 +300,7 @@ std::vector<Damage> OpAndBlockDamages() {
 
 std::vector<Damage> MemoryDamages() {
   using M = Mutant;
-  using Slot = Placement::Slot;
+  using Slot = ArenaPlan::Slot;
   const auto slot = [](bool (*edit)(Slot&, const Block&)) {
     return [edit](M& m, Random& r) { return EditSlot(m, r, edit); };
   };

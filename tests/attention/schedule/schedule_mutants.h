@@ -14,7 +14,7 @@ namespace annulus {
 struct Mutant {
   const BuiltCase* built = nullptr;
   std::vector<RankSchedule> ranks;
-  std::vector<Placement> placements;
+  std::vector<ArenaPlan> placements;
 };
 
 // One kind of damage.

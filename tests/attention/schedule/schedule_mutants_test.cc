@@ -73,7 +73,7 @@ struct Tally {
 void PlaceAgain(Mutant* mutant) {
   const BlockLayout layout(mutant->built->spec);
   for (size_t r = 0; r < mutant->ranks.size(); ++r) {
-    mutant->placements[r] = PlaceBuffers(mutant->ranks[r], layout, 4);
+    mutant->placements[r] = PlanArena(mutant->ranks[r], layout, 4);
   }
 }
 

@@ -31,7 +31,7 @@ Execution Grid(int32_t ulysses, int32_t ring) {
   Execution execution = ExecutionOf(Strategy::kUlyssesRing);
   execution.ulysses_degree = ulysses;
   execution.ring_degree = ring;
-  execution.head_deal = HeadDeal::kWholeHeads;
+  execution.head_deal = HeadAssignment::kWholeHeads;
   return execution;
 }
 
@@ -57,7 +57,7 @@ void ExpectSteps(Operation operation, const StepCounts& expected) {
     return BuiltCase(one).ranks[0].steps.size();
   };
   Execution ulysses = ExecutionOf(Strategy::kUlysses);
-  ulysses.head_deal = HeadDeal::kWholeHeads;
+  ulysses.head_deal = HeadAssignment::kWholeHeads;
   EXPECT_EQ(steps(ExecutionOf(Strategy::kRingPassKv)), expected.ring);
   EXPECT_EQ(steps(ExecutionOf(Strategy::kRotateKv)), expected.rotate);
   EXPECT_EQ(steps(ExecutionOf(Strategy::kAllGatherKv)), expected.all_gather);
@@ -88,7 +88,7 @@ double KeyBlocks(const Execution& execution, const Mask& mask = Mask()) {
   for (int32_t half = 0; half < 2 * static_cast<int32_t>(built.ranks[3].steps.size()); ++half) {
     int64_t alive = 0;
     for (size_t i = 0; i < built.ranks[3].buffers.size(); ++i) {
-      const Placement::Slot& slot = built.placements[3].slots[i];
+      const ArenaPlan::Slot& slot = built.placements[3].slots[i];
       const bool keys = built.ranks[3].buffers[i].kind == BlockKind::kKv;
       if (keys && slot.born <= half && half <= slot.dies) {
         alive += layout.BlockBytes(built.ranks[3].buffers[i]);
@@ -111,7 +111,7 @@ TEST(StrategiesTest, BlocksAreThoseOfTheTable) {
   window.window_left = 4;
   EXPECT_EQ(KeyBlocks(ExecutionOf(Strategy::kHalo), window), 1.5);
   Execution ulysses = ExecutionOf(Strategy::kUlysses);
-  ulysses.head_deal = HeadDeal::kWholeHeads;
+  ulysses.head_deal = HeadAssignment::kWholeHeads;
   EXPECT_EQ(KeyBlocks(ulysses), 1 + 7.0 / 8);
   EXPECT_EQ(KeyBlocks(Grid(2, 4)), 2);
   EXPECT_EQ(KeyBlocks(Grid(4, 2)), 2);
@@ -201,7 +201,7 @@ bool SameMessages(const BuiltCase& a, const BuiltCase& b) {
 
 TEST(StrategiesTest, AGridOfOneColumnIsARingAndOfOneRowUlysses) {
   Execution ulysses = ExecutionOf(Strategy::kUlysses);
-  ulysses.head_deal = HeadDeal::kWholeHeads;
+  ulysses.head_deal = HeadAssignment::kWholeHeads;
   for (const Mask& mask : TestMasks()) {
     for (const PlanOptions& plan : TestPlans(6)) {
       const BuiltCase column(Case(mask, plan, Grid(1, 6))), row(Case(mask, plan, Grid(6, 1)));
@@ -224,7 +224,7 @@ TEST(StrategiesTest, ARankMayOwnSeveralShardsOrNone) {
         built.plan.shards[3].owner = 1;
         built.ranks = MakeGroupSchedules(built.request).value();
         for (size_t r = 0; r < 4; ++r) {
-          built.placements[r] = PlaceBuffers(built.ranks[r], BlockLayout(built.spec), 4);
+          built.placements[r] = PlanArena(built.ranks[r], BlockLayout(built.spec), 4);
         }
         const absl::Status checked = CheckSchedule(built.request, built.ranks, built.placements);
         ASSERT_TRUE(checked.ok()) << StrategyName(strategy) << ": " << checked;
@@ -348,7 +348,7 @@ TEST(StrategiesTest, GradientsOfKeysThatNobodySeesDoNotTravelInAnExchange) {
   Mask window = Causal();
   window.window_left = 28;
   Execution ulysses = ExecutionOf(Strategy::kUlysses);
-  ulysses.head_deal = HeadDeal::kWholeHeads;
+  ulysses.head_deal = HeadAssignment::kWholeHeads;
   ScheduleCase one = {SmallSpec(8, 4, {Lengths(16, 128)}, window), TestPlans(4)[0], ulysses};
   one.spec.operation = Operation::kGradients;
   const BuiltCase built(one);

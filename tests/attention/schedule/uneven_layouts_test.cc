@@ -68,11 +68,11 @@ TEST(UnevenLayoutsTest, OnlyWhereALayoutDecidesShardsByAreaAreLookedAt) {
   Execution wanted = OfSize(4);
   wanted.strategy = Strategy::kUlysses;
   EXPECT_EQ(ByArea(Chosen(Documents(1), wanted), true), 0);
-  wanted.head_deal = HeadDeal::kWholeHeads;
+  wanted.head_deal = HeadAssignment::kWholeHeads;
   AttentionSpec spec = Documents(1);
   spec.q_heads = spec.kv_heads = 6;  // Uneven by heads, in any layout.
   EXPECT_EQ(ByArea(Chosen(spec, wanted), true), 0);
-  wanted.head_deal = HeadDeal::kUnits;  // Some heads of some rows.
+  wanted.head_deal = HeadAssignment::kUnits;  // Some heads of some rows.
   EXPECT_EQ(ByArea(Chosen(spec, wanted), true), 1);
   wanted = Execution();
   wanted.ulysses_degree = wanted.ring_degree = 2;

@@ -23,7 +23,8 @@ RowMap Striped(int64_t length, int64_t stripe, int64_t rank, int64_t ranks) {
   return RowMap(std::move(ranges));
 }
 
-// Sweeps of the rows `q` say of `asked` what `rows` do, with ends that stand still or move by one.
+// MovingIntervals of the rows `q` say of `asked` what `rows` do, with ends that stand still or move
+// by one.
 void ExpectSwept(const TaskSweeps& swept, const TaskRows& rows, Interval q, Interval asked) {
   int64_t next = asked.begin;
   swept.ForEach(asked, [&](Interval part, absl::Span<const Sweep> sweeps, int64_t skip) {

@@ -51,7 +51,7 @@ uint16_t NearestPositive(const Format& format, double value) {
   return static_cast<uint16_t>((low & 1) == 0 ? low : high);
 }
 
-uint16_t Nearest(const Format& format, float value) {
+uint16_t SuggestName(const Format& format, float value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   return sign | NearestPositive(format, std::fabs(static_cast<double>(value)));
 }
@@ -97,7 +97,7 @@ TEST(DtypeTest, TiesGoToEvenAndTheirNeighboursToTheNearest) {
       for (const float value :
            {std::nextafterf(tie, 0), tie, std::nextafterf(tie, INFINITY), -tie}) {
         const uint16_t got = format.bias == 15 ? Fp32ToFp16(value) : Fp32ToBf16(value);
-        ASSERT_EQ(got, Nearest(format, value)) << value;
+        ASSERT_EQ(got, SuggestName(format, value)) << value;
       }
     }
   }
@@ -110,8 +110,8 @@ TEST(DtypeTest, RandomFloatsRoundToTheNearest) {
   for (int i = 0; i < 300000; ++i) {
     const float value = FromBits(static_cast<uint32_t>(random()));
     if (!std::isfinite(value)) continue;
-    ASSERT_EQ(Fp32ToFp16(value), Nearest(kHalf, value)) << value;
-    ASSERT_EQ(Fp32ToBf16(value), Nearest(kBf16, value)) << value;
+    ASSERT_EQ(Fp32ToFp16(value), SuggestName(kHalf, value)) << value;
+    ASSERT_EQ(Fp32ToBf16(value), SuggestName(kBf16, value)) << value;
   }
 }
 

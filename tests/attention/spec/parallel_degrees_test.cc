@@ -22,35 +22,35 @@ TEST(DegreesTest, FollowFromTheStrategyWhereItLeavesNoChoice) {
   for (const Strategy strategy :
        {Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kRotateKv, Strategy::kHalo,
         Strategy::kRingPassQ, Strategy::kTree}) {
-    const auto degrees = DegreesOf(Of(strategy), 6);
+    const auto degrees = ParallelDegreesOf(Of(strategy), 6);
     ASSERT_TRUE(degrees.ok()) << degrees.status();
     EXPECT_EQ(std::tie(degrees->ulysses, degrees->ring, degrees->inner_ring),
               std::make_tuple(1, 6, 6));
   }
   Execution ulysses = Of(Strategy::kUlysses);
-  ulysses.head_deal = HeadDeal::kUnits;
-  EXPECT_EQ(DegreesOf(ulysses, 6)->ulysses, 6);
-  EXPECT_EQ(DegreesOf(ulysses, 6)->deal, HeadDeal::kUnits);
+  ulysses.head_deal = HeadAssignment::kUnits;
+  EXPECT_EQ(ParallelDegreesOf(ulysses, 6)->ulysses, 6);
+  EXPECT_EQ(ParallelDegreesOf(ulysses, 6)->deal, HeadAssignment::kUnits);
 }
 
 TEST(DegreesTest, ADealOfHeadsThatAreNotExchangedIsNamed) {
   Execution ring = Of(Strategy::kRingPassKv);
-  ring.head_deal = HeadDeal::kUnits;
-  EXPECT_EQ(DegreesOf(ring, 4).status().message(),
+  ring.head_deal = HeadAssignment::kUnits;
+  EXPECT_EQ(ParallelDegreesOf(ring, 4).status().message(),
             "execution.head_deal: is units, but ring-pass-kv exchanges no heads");
 }
 
 TEST(DegreesTest, WhatIsLeftOpenMustBeResolved) {
   const auto field = [](const Execution& execution) {
-    return DetailOf(DegreesOf(execution, 4).status()).fields.at(0).field;
+    return DetailOf(ParallelDegreesOf(execution, 4).status()).fields.at(0).field;
   };
   EXPECT_EQ(field(Of(Strategy::kUlyssesRing)), "execution.ulysses_degree");
   EXPECT_EQ(field(Of(Strategy::kUlysses)), "execution.head_deal");
   EXPECT_EQ(field(Of(Strategy::kDoubleRing)), "execution.inner_ring_degree");
   Execution grid = Of(Strategy::kUlyssesRing);
   grid.ring_degree = 2;
-  grid.head_deal = HeadDeal::kWholeHeads;
-  EXPECT_EQ(DegreesOf(grid, 4)->ulysses, 2);
+  grid.head_deal = HeadAssignment::kWholeHeads;
+  EXPECT_EQ(ParallelDegreesOf(grid, 4)->ulysses, 2);
   grid.ring_degree = 3;
   EXPECT_EQ(field(grid), "execution.ring_degree");
 }
@@ -59,9 +59,9 @@ TEST(DegreesTest, EveryResolutionStandsAndNoneIsLost) {
   using S = Strategy;
   for (const S strategy : {S::kRingPassKv, S::kUlysses, S::kUlyssesRing, S::kDoubleRing}) {
     for (int32_t world = 1; world <= 12; ++world) {
-      std::set<std::tuple<int32_t, int32_t, HeadDeal>> seen;
+      std::set<std::tuple<int32_t, int32_t, HeadAssignment>> seen;
       for (const Execution& execution : ResolveDegrees(Of(strategy), world, 4)) {
-        const auto degrees = DegreesOf(execution, world);
+        const auto degrees = ParallelDegreesOf(execution, world);
         ASSERT_TRUE(degrees.ok()) << degrees.status();
         EXPECT_EQ(degrees->ulysses * degrees->ring, world);
         EXPECT_EQ(degrees->ring % degrees->inner_ring, 0);
@@ -89,8 +89,8 @@ TEST(DegreesTest, WhatIsAskedForIsMetOrThereIsNone) {
   EXPECT_TRUE(ResolveDegrees(grid, 4, 6).empty());
   ASSERT_EQ(ResolveDegrees(grid, 6, 6).size(), 1u);
   EXPECT_EQ(ResolveDegrees(grid, 6, 6)[0].ring_degree, 2);
-  grid.head_deal = HeadDeal::kUnits;
-  EXPECT_EQ(ResolveDegrees(grid, 6, 6)[0].head_deal, HeadDeal::kUnits);
+  grid.head_deal = HeadAssignment::kUnits;
+  EXPECT_EQ(ResolveDegrees(grid, 6, 6)[0].head_deal, HeadAssignment::kUnits);
   grid.ring_degree = 3;
   EXPECT_TRUE(ResolveDegrees(grid, 6, 6).empty());
   // One row or column is never chosen where there is a grid, and had by who asks for it.

@@ -11,13 +11,13 @@ namespace annulus {
 namespace {
 
 TEST(ArrivedCellsTest, EmptyTensorIsComplete) {
-  EXPECT_TRUE(ArrivedCells(0, 4).complete());
-  EXPECT_TRUE(ArrivedCells(0, 4).MissingRows(10).empty());
-  EXPECT_FALSE(ArrivedCells(1, 4).complete());
+  EXPECT_TRUE(ReceivedRanges(0, 4).complete());
+  EXPECT_TRUE(ReceivedRanges(0, 4).MissingRows(10).empty());
+  EXPECT_FALSE(ReceivedRanges(1, 4).complete());
 }
 
 TEST(ArrivedCellsTest, RowsInOrderStayOneFragment) {
-  ArrivedCells coverage(1000, 8, /*max_fragments=*/2);  // With two there is room for no more.
+  ReceivedRanges coverage(1000, 8, /*max_fragments=*/2);  // With two there is room for no more.
   for (int64_t row = 0; row < 1000; row += 10) {
     ASSERT_TRUE(coverage.Add({row, row + 10, 0, 8}).ok());
   }
@@ -25,21 +25,21 @@ TEST(ArrivedCellsTest, RowsInOrderStayOneFragment) {
 }
 
 TEST(ArrivedCellsTest, MissingRowsStopAtTheLimit) {
-  ArrivedCells coverage(100, 1);
+  ReceivedRanges coverage(100, 1);
   for (int64_t row = 0; row < 100; row += 2) ASSERT_TRUE(coverage.Add({row, row + 1, 0, 1}).ok());
   EXPECT_EQ(coverage.MissingRows(7).size(), 7);
   EXPECT_EQ(coverage.MissingRows(1000).size(), 50);
 }
 
 TEST(ArrivedCellsTest, TooManyFragmentsAreRefused) {
-  ArrivedCells coverage(int64_t{1} << 30, 1);
+  ReceivedRanges coverage(int64_t{1} << 30, 1);
   absl::Status status;
   size_t added = 0;
-  for (int64_t row = 0; status.ok() && added <= ArrivedCells::kMaxFragments; row += 2, ++added) {
+  for (int64_t row = 0; status.ok() && added <= ReceivedRanges::kMaxFragments; row += 2, ++added) {
     status = coverage.Add({row, row + 1, 0, 1});
   }
   EXPECT_EQ(DetailOf(status).reason, "TOO_MANY_FRAGMENTS");
-  EXPECT_EQ(added, ArrivedCells::kMaxFragments + 1);
+  EXPECT_EQ(added, ReceivedRanges::kMaxFragments + 1);
 }
 
 // The same in a plain table of cells.
@@ -95,7 +95,7 @@ TEST(ArrivedCellsTest, AgreesWithATableOfCells) {
     const int64_t rows = 1 + random() % 40;
     const int32_t heads = 1 + random() % 6;
     // Never more fragments than cells, or one more rectangle would be refused.
-    ArrivedCells coverage(rows, heads, static_cast<size_t>(rows * heads) + 1);
+    ReceivedRanges coverage(rows, heads, static_cast<size_t>(rows * heads) + 1);
     Cells cells(rows, heads);
     for (int i = 0; i < 60 && !coverage.complete(); ++i) {
       const CellRect rect = RandomRect(&random, rows, heads);

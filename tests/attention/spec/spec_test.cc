@@ -45,8 +45,8 @@ TEST(SpecTest, EveryNameParsesBackInAnySpelling) {
     const Layout layout = static_cast<Layout>(i);
     EXPECT_EQ(ParseLayout(LayoutName(layout)), layout);
   }
-  for (int i = 0; i <= static_cast<int>(HeadDeal::kUnits); ++i) {
-    const HeadDeal deal = static_cast<HeadDeal>(i);
+  for (int i = 0; i <= static_cast<int>(HeadAssignment::kUnits); ++i) {
+    const HeadAssignment deal = static_cast<HeadAssignment>(i);
     EXPECT_EQ(ParseHeadDeal(HeadDealName(deal)), deal);
   }
   EXPECT_EQ(ParseHeadDeal("thirds"), std::nullopt);

@@ -42,7 +42,7 @@ TEST(ValidateTest, WhatIsServedPasses) {
   request.execution.strategy = Strategy::kUlyssesRing;
   request.execution.ulysses_degree = 16;
   request.execution.ring_degree = 4;
-  request.execution.head_deal = HeadDeal::kUnits;
+  request.execution.head_deal = HeadAssignment::kUnits;
   request.execution.stripe = 16;
   request.execution.world_size = 64;
   request.execution.priority = -10;
@@ -96,7 +96,7 @@ TEST(ValidateTest, UnknownEnums) {
   request.execution.layout = static_cast<Layout>(6);
   ExpectInvalid(request, "UNKNOWN_ENUM", "execution.layout");
   request = Request();
-  request.execution.head_deal = static_cast<HeadDeal>(3);
+  request.execution.head_deal = static_cast<HeadAssignment>(3);
   ExpectInvalid(request, "UNKNOWN_ENUM", "execution.head_deal");
 }
 
@@ -330,7 +330,7 @@ TEST(ValidateTest, DegreesMustFitTheStrategyAndTheWorldSize) {
     ExpectInvalid(request, "INVALID_EXECUTION", "execution." + field);
   };
   const auto of = [](Strategy strategy, int32_t world, int32_t ulysses, int32_t ring,
-                     int32_t inner = 0, HeadDeal deal = HeadDeal::kAuto) {
+                     int32_t inner = 0, HeadAssignment deal = HeadAssignment::kAuto) {
     Execution execution;
     execution.strategy = strategy;
     execution.world_size = world;
@@ -352,7 +352,7 @@ TEST(ValidateTest, DegreesMustFitTheStrategyAndTheWorldSize) {
   expect("inner_ring_degree", of(Strategy::kDoubleRing, 6, 0, 0, 4));
   expect("inner_ring_degree", of(Strategy::kDoubleRing, 0, 0, 6, 4));
   expect("inner_ring_degree", of(Strategy::kRingPassKv, 4, 0, 0, 2));
-  expect("head_deal", of(Strategy::kRingPassQ, 4, 0, 0, 0, HeadDeal::kUnits));
+  expect("head_deal", of(Strategy::kRingPassQ, 4, 0, 0, 0, HeadAssignment::kUnits));
   Request request;
   request.execution = of(Strategy::kUlyssesRing, 0, 64, 2);
   ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.ring_degree");

@@ -11,15 +11,15 @@
 namespace annulus {
 namespace {
 
-using Stream = SessionBrain::Stream;
+using Stream = SessionStateMachine::Stream;
 
 constexpr absl::Duration kGrace = absl::Seconds(6);
 const absl::Time kBegin = absl::FromUnixSeconds(1000);
 const absl::Status kGone = absl::UnavailableError("gone");
 
-SessionBrain::Options InMemory(int ranks = 1) {
+SessionStateMachine::Options InMemory(int ranks = 1) {
   static const AttentionSpec one = SpecOfRanks(1), two = SpecOfRanks(2);
-  SessionBrain::Options options;
+  SessionStateMachine::Options options;
   options.spec = ranks == 1 ? &one : &two;
   options.inputs_in_memory = options.outputs_in_memory = true;
   options.grace = options.outputs_grace = kGrace;
@@ -27,61 +27,63 @@ SessionBrain::Options InMemory(int ranks = 1) {
 }
 
 // One with its first attempt's streams open.
-SessionBrain Placed(const SessionBrain::Options& options, int ranks = 1) {
-  SessionBrain brain(options, kBegin);
-  EXPECT_TRUE(brain.OnJobEvent(PlacedEvent(PlanOfRanks(ranks, 1)), kBegin).start.has_value());
-  return brain;
+SessionStateMachine Placed(const SessionStateMachine::Options& options, int ranks = 1) {
+  SessionStateMachine machine(options, kBegin);
+  EXPECT_TRUE(machine.OnJobEvent(PlacedEvent(PlanOfRanks(ranks, 1)), kBegin).start.has_value());
+  return machine;
 }
 
-TEST(SessionBrainTest, AnswersWhenAllIsHere) {
-  SessionBrain brain = Placed(InMemory());
-  EXPECT_EQ(brain.progress().bytes_to_send, 30);
-  EXPECT_EQ(brain.OnMoved(Stream::kUpload, 30).tell_progress, true);
-  EXPECT_EQ(brain.progress().bytes_sent, 30);
-  EXPECT_FALSE(brain.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin).end.has_value());
-  brain.OnReport(1, 0, v1::ShardReport());
-  const auto actions = brain.OnStreamDone(1, Stream::kDownload, absl::OkStatus(), kBegin);
+TEST(SessionStateMachineTest, AnswersWhenAllIsHere) {
+  SessionStateMachine machine = Placed(InMemory());
+  EXPECT_EQ(machine.progress().bytes_to_send, 30);
+  EXPECT_EQ(machine.OnMoved(Stream::kUpload, 30).tell_progress, true);
+  EXPECT_EQ(machine.progress().bytes_sent, 30);
+  EXPECT_FALSE(machine.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin).end.has_value());
+  machine.OnReport(1, 0, v1::ShardReport());
+  const auto actions = machine.OnStreamDone(1, Stream::kDownload, absl::OkStatus(), kBegin);
   ASSERT_TRUE(actions.end.has_value());
   EXPECT_TRUE(actions.end->status.ok());
   EXPECT_EQ(actions.end->stats.job_id(), "job");
   EXPECT_FALSE(actions.cancel_run_job) << "it would count as a cancelled job";
 }
 
-TEST(SessionBrainTest, WaitsForStatsThatNoWorkerHasTold) {
-  SessionBrain brain = Placed(InMemory());
-  brain.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin);
-  EXPECT_FALSE(brain.OnStreamDone(1, Stream::kDownload, absl::OkStatus(), kBegin).end.has_value());
-  const auto told = brain.OnJobEvent(StateEvent(v1::Job::STATE_DRAINING), kBegin);
+TEST(SessionStateMachineTest, WaitsForStatsThatNoWorkerHasTold) {
+  SessionStateMachine machine = Placed(InMemory());
+  machine.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin);
+  EXPECT_FALSE(
+      machine.OnStreamDone(1, Stream::kDownload, absl::OkStatus(), kBegin).end.has_value());
+  const auto told = machine.OnJobEvent(StateEvent(v1::Job::STATE_DRAINING), kBegin);
   ASSERT_TRUE(told.end.has_value());
   EXPECT_TRUE(told.end->status.ok());
-  EXPECT_TRUE(brain.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin).cancel_run_job)
+  EXPECT_TRUE(machine.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin).cancel_run_job)
       << "nobody wants it computed again";
 }
 
-TEST(SessionBrainTest, TheCoordinatorHasItsTimeToSpeakOfALostWorker) {
-  SessionBrain brain = Placed(InMemory());
-  EXPECT_EQ(brain.wake(), absl::InfiniteFuture());
-  brain.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
-  EXPECT_EQ(brain.wake(), kBegin + kGrace);
-  brain.OnStreamDone(1, Stream::kDownload, kGone, kBegin + absl::Seconds(1));
-  EXPECT_EQ(brain.wake(), kBegin + kGrace) << "once an attempt";
-  EXPECT_FALSE(brain.OnTime(kBegin + absl::Seconds(5)).cancel_run_job);
-  const auto over = brain.OnTime(kBegin + kGrace);
+TEST(SessionStateMachineTest, TheCoordinatorHasItsTimeToSpeakOfALostWorker) {
+  SessionStateMachine machine = Placed(InMemory());
+  EXPECT_EQ(machine.wake(), absl::InfiniteFuture());
+  machine.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
+  EXPECT_EQ(machine.wake(), kBegin + kGrace);
+  machine.OnStreamDone(1, Stream::kDownload, kGone, kBegin + absl::Seconds(1));
+  EXPECT_EQ(machine.wake(), kBegin + kGrace) << "once an attempt";
+  EXPECT_FALSE(machine.OnTime(kBegin + absl::Seconds(5)).cancel_run_job);
+  const auto over = machine.OnTime(kBegin + kGrace);
   EXPECT_TRUE(over.cancel_run_job);
   EXPECT_FALSE(over.end.has_value()) << "its call is open";
-  const auto end = brain.OnRunJobDone(absl::CancelledError("call"), kBegin + kGrace).end;
+  const auto end = machine.OnRunJobDone(absl::CancelledError("call"), kBegin + kGrace).end;
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->status.message(), "gone; the coordinator has not said what becomes of the job");
 }
 
 // It stands still, say, and the workers have let go of all jobs.
-TEST(SessionBrainTest, WhatASilentCoordinatorDoesNotDecideIsSentAgain) {
+TEST(SessionStateMachineTest, WhatASilentCoordinatorDoesNotDecideIsSentAgain) {
   const auto last_word = [](const absl::Status& of_worker) {
-    SessionBrain brain = Placed(InMemory());
-    brain.OnStreamDone(1, Stream::kUpload, of_worker, kBegin);
-    brain.OnStreamDone(1, Stream::kDownload, of_worker, kBegin);
-    brain.OnTime(kBegin + kGrace);
-    return DetailOf(brain.OnRunJobDone(absl::CancelledError("call"), kBegin + kGrace).end->status);
+    SessionStateMachine machine = Placed(InMemory());
+    machine.OnStreamDone(1, Stream::kUpload, of_worker, kBegin);
+    machine.OnStreamDone(1, Stream::kDownload, of_worker, kBegin);
+    machine.OnTime(kBegin + kGrace);
+    return DetailOf(
+        machine.OnRunJobDone(absl::CancelledError("call"), kBegin + kGrace).end->status);
   };
   EXPECT_TRUE(last_word(MakeError(absl::StatusCode::kAborted, "", {"JOB_ENDED", {}, {}, {}}))
                   .retry_after.has_value());
@@ -96,106 +98,106 @@ TEST(SessionBrainTest, WhatASilentCoordinatorDoesNotDecideIsSentAgain) {
 }
 
 // A worker that was restarted at the same address does not know the old one's tickets.
-TEST(SessionBrainTest, TheCoordinatorHasItsTimeToSpeakOfANewWorker) {
+TEST(SessionStateMachineTest, TheCoordinatorHasItsTimeToSpeakOfANewWorker) {
   const auto denied = [](const char* reason) {
     return MakeError(absl::StatusCode::kPermissionDenied, "no", {reason, {}, {}, {}});
   };
-  SessionBrain brain = Placed(InMemory());
-  brain.OnStreamDone(1, Stream::kUpload, denied("BAD_TICKET"), kBegin);
-  brain.OnStreamDone(1, Stream::kDownload, denied("BAD_TICKET"), kBegin);
-  EXPECT_FALSE(brain.failed());
-  EXPECT_EQ(brain.wake(), kBegin + kGrace);
-  brain.OnJobEvent(StateEvent(v1::Job::STATE_QUEUED), kBegin);
-  EXPECT_TRUE(brain.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin).start.has_value());
-  brain.OnStreamDone(2, Stream::kUpload, denied(""), kBegin);
-  EXPECT_TRUE(brain.failed()) << "of something on the way";
+  SessionStateMachine machine = Placed(InMemory());
+  machine.OnStreamDone(1, Stream::kUpload, denied("BAD_TICKET"), kBegin);
+  machine.OnStreamDone(1, Stream::kDownload, denied("BAD_TICKET"), kBegin);
+  EXPECT_FALSE(machine.failed());
+  EXPECT_EQ(machine.wake(), kBegin + kGrace);
+  machine.OnJobEvent(StateEvent(v1::Job::STATE_QUEUED), kBegin);
+  EXPECT_TRUE(machine.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin).start.has_value());
+  machine.OnStreamDone(2, Stream::kUpload, denied(""), kBegin);
+  EXPECT_TRUE(machine.failed()) << "of something on the way";
 }
 
-TEST(SessionBrainTest, AJobThatIsPlacedAgainIsSentAgainWhenItsOldStreamsHaveEnded) {
-  SessionBrain brain = Placed(InMemory());
-  brain.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
-  brain.OnJobEvent(StateEvent(v1::Job::STATE_QUEUED), kBegin);
-  EXPECT_EQ(brain.wake(), absl::InfiniteFuture()) << "the coordinator knows";
-  const auto placed = brain.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin);
+TEST(SessionStateMachineTest, AJobThatIsPlacedAgainIsSentAgainWhenItsOldStreamsHaveEnded) {
+  SessionStateMachine machine = Placed(InMemory());
+  machine.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
+  machine.OnJobEvent(StateEvent(v1::Job::STATE_QUEUED), kBegin);
+  EXPECT_EQ(machine.wake(), absl::InfiniteFuture()) << "the coordinator knows";
+  const auto placed = machine.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin);
   EXPECT_TRUE(placed.cancel_streams);
   EXPECT_FALSE(placed.start.has_value());
-  const auto quiet = brain.OnStreamDone(1, Stream::kDownload, absl::CancelledError(""), kBegin);
+  const auto quiet = machine.OnStreamDone(1, Stream::kDownload, absl::CancelledError(""), kBegin);
   ASSERT_TRUE(quiet.start.has_value());
   EXPECT_EQ(quiet.start->plan.attempt(), 2);
-  EXPECT_EQ(brain.progress().bytes_sent, 0);
+  EXPECT_EQ(machine.progress().bytes_sent, 0);
 }
 
 // What hangs of an attempt that another has taken the place of is no reason to give up that one.
-TEST(SessionBrainTest, OldStreamsTakeTheirTime) {
-  SessionBrain brain = Placed(InMemory());
-  brain.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
-  brain.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin);
-  EXPECT_EQ(brain.wake(), absl::InfiniteFuture());
-  EXPECT_FALSE(brain.OnTime(kBegin + 2 * kGrace).cancel_run_job);
+TEST(SessionStateMachineTest, OldStreamsTakeTheirTime) {
+  SessionStateMachine machine = Placed(InMemory());
+  machine.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
+  machine.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin);
+  EXPECT_EQ(machine.wake(), absl::InfiniteFuture());
+  EXPECT_FALSE(machine.OnTime(kBegin + 2 * kGrace).cancel_run_job);
 }
 
-TEST(SessionBrainTest, AnAttemptThatIsLostBeforeItBeginsDoesNot) {
-  SessionBrain brain = Placed(InMemory());
-  brain.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
-  brain.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin);
-  brain.OnJobEvent(StateEvent(v1::Job::STATE_QUEUED), kBegin);
-  const auto quiet = brain.OnStreamDone(1, Stream::kDownload, absl::CancelledError(""), kBegin);
+TEST(SessionStateMachineTest, AnAttemptThatIsLostBeforeItBeginsDoesNot) {
+  SessionStateMachine machine = Placed(InMemory());
+  machine.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
+  machine.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin);
+  machine.OnJobEvent(StateEvent(v1::Job::STATE_QUEUED), kBegin);
+  const auto quiet = machine.OnStreamDone(1, Stream::kDownload, absl::CancelledError(""), kBegin);
   EXPECT_FALSE(quiet.start.has_value());
-  EXPECT_TRUE(brain.OnJobEvent(PlacedEvent(PlanOfRanks(1, 3)), kBegin).start.has_value());
+  EXPECT_TRUE(machine.OnJobEvent(PlacedEvent(PlanOfRanks(1, 3)), kBegin).start.has_value());
 }
 
-TEST(SessionBrainTest, WhatWasPushedCannotBeSentAgain) {
-  SessionBrain::Options options = InMemory();
+TEST(SessionStateMachineTest, WhatWasPushedCannotBeSentAgain) {
+  SessionStateMachine::Options options = InMemory();
   options.inputs_in_memory = false;
-  SessionBrain brain = Placed(options);
-  const auto again = brain.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin);
+  SessionStateMachine machine = Placed(options);
+  const auto again = machine.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin);
   EXPECT_TRUE(again.cancel_run_job && again.cancel_streams);
   EXPECT_FALSE(again.start.has_value());
   EXPECT_FALSE(again.tell_progress);
 }
 
-TEST(SessionBrainTest, APlanOfOtherRowsIsRefused) {
-  SessionBrain brain(InMemory(2), kBegin);
-  const auto actions = brain.OnJobEvent(PlacedEvent(PlanOfRanks(3, 1)), kBegin);
+TEST(SessionStateMachineTest, APlanOfOtherRowsIsRefused) {
+  SessionStateMachine machine(InMemory(2), kBegin);
+  const auto actions = machine.OnJobEvent(PlacedEvent(PlanOfRanks(3, 1)), kBegin);
   EXPECT_FALSE(actions.start.has_value());
   EXPECT_TRUE(actions.cancel_run_job);
-  EXPECT_TRUE(brain.failed());
+  EXPECT_TRUE(machine.failed());
 }
 
-TEST(SessionBrainTest, OutputsAreAwaitedUntilTheDeadlineWhenTheCallHasEnded) {
-  SessionBrain::Options options = InMemory();
+TEST(SessionStateMachineTest, OutputsAreAwaitedUntilTheDeadlineWhenTheCallHasEnded) {
+  SessionStateMachine::Options options = InMemory();
   options.deadline = kBegin + absl::Seconds(9);
-  SessionBrain brain = Placed(options);
-  brain.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin);
-  brain.OnJobEvent(StateEvent(v1::Job::STATE_SUCCEEDED), kBegin);
-  brain.OnRunJobDone(absl::OkStatus(), kBegin);
-  EXPECT_EQ(brain.wake(), options.deadline);
-  EXPECT_TRUE(brain.OnTime(options.deadline).cancel_streams);
-  const auto end = brain.OnStreamDone(1, Stream::kDownload, absl::CancelledError(""), kBegin).end;
+  SessionStateMachine machine = Placed(options);
+  machine.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin);
+  machine.OnJobEvent(StateEvent(v1::Job::STATE_SUCCEEDED), kBegin);
+  machine.OnRunJobDone(absl::OkStatus(), kBegin);
+  EXPECT_EQ(machine.wake(), options.deadline);
+  EXPECT_TRUE(machine.OnTime(options.deadline).cancel_streams);
+  const auto end = machine.OnStreamDone(1, Stream::kDownload, absl::CancelledError(""), kBegin).end;
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->status.code(), absl::StatusCode::kDeadlineExceeded);
 }
 
-SessionBrain::Options Releasing() {
+SessionStateMachine::Options Releasing() {
   static const AttentionSpec releasing = [] {
     AttentionSpec spec = SpecOfRanks(1);
     spec.gradients.release_state = true;
     return spec;
   }();
-  SessionBrain::Options options = InMemory();
+  SessionStateMachine::Options options = InMemory();
   options.spec = &releasing;
   options.awaits_end_of_call = true;
   return options;
 }
 
 // A job that was to release a state and whose call broke: nobody can ask again.
-TEST(SessionBrainTest, RowsThatCannotBeHadAgainAreAwaited) {
-  SessionBrain brain = Placed(Releasing());
-  EXPECT_FALSE(brain.OnJobEvent(StateEvent(v1::Job::STATE_FAILED, kGone), kBegin).cancel_run_job);
-  EXPECT_EQ(brain.wake(), kBegin + kGrace);
-  brain.OnRunJobDone(absl::UnavailableError("call"), kBegin);
-  brain.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
-  const auto end = brain.OnStreamDone(1, Stream::kDownload, absl::OkStatus(), kBegin).end;
+TEST(SessionStateMachineTest, RowsThatCannotBeHadAgainAreAwaited) {
+  SessionStateMachine machine = Placed(Releasing());
+  EXPECT_FALSE(machine.OnJobEvent(StateEvent(v1::Job::STATE_FAILED, kGone), kBegin).cancel_run_job);
+  EXPECT_EQ(machine.wake(), kBegin + kGrace);
+  machine.OnRunJobDone(absl::UnavailableError("call"), kBegin);
+  machine.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
+  const auto end = machine.OnStreamDone(1, Stream::kDownload, absl::OkStatus(), kBegin).end;
   ASSERT_TRUE(end.has_value());
   EXPECT_TRUE(end->status.ok()) << end->status;
   ASSERT_TRUE(end->unconfirmed.has_value());
@@ -203,60 +205,60 @@ TEST(SessionBrainTest, RowsThatCannotBeHadAgainAreAwaited) {
   EXPECT_FALSE(end->all_reported);
 }
 
-TEST(SessionBrainTest, RowsThatDoNotComeEndWithWhatTheJobEndedWith) {
+TEST(SessionStateMachineTest, RowsThatDoNotComeEndWithWhatTheJobEndedWith) {
   for (const bool in_time : {true, false}) {
-    SessionBrain brain = Placed(Releasing());
-    brain.OnRunJobDone(absl::UnavailableError("call"), kBegin);
-    EXPECT_EQ(in_time || brain.OnTime(kBegin + kGrace).cancel_streams, true);
-    brain.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin);
-    const auto end = brain.OnStreamDone(1, Stream::kDownload, kGone, kBegin).end;
+    SessionStateMachine machine = Placed(Releasing());
+    machine.OnRunJobDone(absl::UnavailableError("call"), kBegin);
+    EXPECT_EQ(in_time || machine.OnTime(kBegin + kGrace).cancel_streams, true);
+    machine.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin);
+    const auto end = machine.OnStreamDone(1, Stream::kDownload, kGone, kBegin).end;
     ASSERT_TRUE(end.has_value());
     EXPECT_EQ(end->status.message(), "call");
   }
 }
 
-TEST(SessionBrainTest, RowsThatCannotComeAreNotAwaited) {
-  SessionBrain lacks = Placed(Releasing());
+TEST(SessionStateMachineTest, RowsThatCannotComeAreNotAwaited) {
+  SessionStateMachine lacks = Placed(Releasing());
   lacks.OnStreamDone(1, Stream::kDownload, kGone, kBegin);
   EXPECT_TRUE(lacks.OnRunJobDone(absl::UnavailableError("call"), kBegin).cancel_streams);
-  SessionBrain lost = Placed(Releasing());
+  SessionStateMachine lost = Placed(Releasing());
   lost.OnJobEvent(StateEvent(v1::Job::STATE_QUEUED), kBegin);
   EXPECT_TRUE(lost.OnRunJobDone(absl::UnavailableError("call"), kBegin).cancel_streams);
 }
 
-TEST(SessionBrainTest, WhatAnEarlierAttemptLackedIsForgotten) {
-  SessionBrain brain = Placed(Releasing());
-  brain.OnStreamDone(1, Stream::kDownload, kGone, kBegin);
-  brain.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
-  EXPECT_TRUE(brain.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin).start.has_value());
-  EXPECT_EQ(brain.wake(), absl::InfiniteFuture());
-  EXPECT_FALSE(brain.OnRunJobDone(absl::UnavailableError("call"), kBegin).cancel_streams);
+TEST(SessionStateMachineTest, WhatAnEarlierAttemptLackedIsForgotten) {
+  SessionStateMachine machine = Placed(Releasing());
+  machine.OnStreamDone(1, Stream::kDownload, kGone, kBegin);
+  machine.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
+  EXPECT_TRUE(machine.OnJobEvent(PlacedEvent(PlanOfRanks(1, 2)), kBegin).start.has_value());
+  EXPECT_EQ(machine.wake(), absl::InfiniteFuture());
+  EXPECT_FALSE(machine.OnRunJobDone(absl::UnavailableError("call"), kBegin).cancel_streams);
 }
 
-TEST(SessionBrainTest, OutputsThatWereNotFetchedSayWhy) {
-  SessionBrain brain = Placed(InMemory());
-  brain.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin);
-  brain.OnStreamDone(1, Stream::kDownload, kGone, kBegin);
-  brain.OnJobEvent(StateEvent(v1::Job::STATE_SUCCEEDED), kBegin);
-  const auto end = brain.OnRunJobDone(absl::OkStatus(), kBegin).end;
+TEST(SessionStateMachineTest, OutputsThatWereNotFetchedSayWhy) {
+  SessionStateMachine machine = Placed(InMemory());
+  machine.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin);
+  machine.OnStreamDone(1, Stream::kDownload, kGone, kBegin);
+  machine.OnJobEvent(StateEvent(v1::Job::STATE_SUCCEEDED), kBegin);
+  const auto end = machine.OnRunJobDone(absl::OkStatus(), kBegin).end;
   ASSERT_TRUE(end.has_value());
   EXPECT_EQ(end->status.message(), "gone");
 }
 
 // By the worker, when that one had its last row: the wire may not have said why.
-TEST(SessionBrainTest, WhatEndedForAnotherCallIsToBeSentAgain) {
+TEST(SessionStateMachineTest, WhatEndedForAnotherCallIsToBeSentAgain) {
   for (const bool shared : {true, false}) {
     for (const absl::Status& cut : {absl::CancelledError("cut"), absl::AbortedError("over"),
                                     absl::NotFoundError("no such shard")}) {
       for (const bool early : {true, false}) {  // Whether it is cut before the job's end is told.
-        SessionBrain::Options options = InMemory();
+        SessionStateMachine::Options options = InMemory();
         options.may_be_joined = options.awaits_end_of_call = shared;
-        SessionBrain brain = Placed(options);
-        brain.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin);
-        if (early) brain.OnStreamDone(1, Stream::kDownload, cut, kBegin);
-        brain.OnJobEvent(StateEvent(v1::Job::STATE_SUCCEEDED), kBegin);
-        auto end = brain.OnRunJobDone(absl::OkStatus(), kBegin).end;
-        if (!early) end = brain.OnStreamDone(1, Stream::kDownload, cut, kBegin).end;
+        SessionStateMachine machine = Placed(options);
+        machine.OnStreamDone(1, Stream::kUpload, absl::OkStatus(), kBegin);
+        if (early) machine.OnStreamDone(1, Stream::kDownload, cut, kBegin);
+        machine.OnJobEvent(StateEvent(v1::Job::STATE_SUCCEEDED), kBegin);
+        auto end = machine.OnRunJobDone(absl::OkStatus(), kBegin).end;
+        if (!early) end = machine.OnStreamDone(1, Stream::kDownload, cut, kBegin).end;
         ASSERT_TRUE(end.has_value());
         EXPECT_EQ(end->status.code(), shared ? absl::StatusCode::kAborted : cut.code());
         EXPECT_EQ(DetailOf(end->status).reason, shared ? "JOB_ENDED" : "");
@@ -266,7 +268,7 @@ TEST(SessionBrainTest, WhatEndedForAnotherCallIsToBeSentAgain) {
   }
 }
 
-TEST(SessionBrainTest, AnyHistoryEndsOnceAndAsItWas) {
+TEST(SessionStateMachineTest, AnyHistoryEndsOnceAndAsItWas) {
   const uint32_t seed = TestSeed();
   std::set<std::string> seen;
   for (uint32_t history = 0; history < 20000; ++history) {

@@ -79,7 +79,7 @@ SessionWorld::SessionWorld(uint64_t seed)
       options_.may_be_joined || spec_.keeps_state() || spec_.gradients.release_state;
   options_.grace = options_.outputs_grace = absl::Milliseconds(100 + agenda_.Below(400));
   if (trouble_ > 0) options_.deadline = agenda_.now() + absl::Seconds(2);
-  brain_.emplace(options_, agenda_.now());
+  machine_.emplace(options_, agenda_.now());
 }
 
 void SessionWorld::Wrong(std::string what) { wrongs_.push_back(std::move(what)); }
@@ -93,21 +93,21 @@ void SessionWorld::Run() {
         if (end_.has_value()) return;
         caller_left_ = true;
         told_errors_.push_back(absl::CancelledError("enough"));
-        Do(brain_->OnFailure(told_errors_.back()));
+        Do(machine_->OnFailure(told_errors_.back()));
       });
     }
   }
   const absl::Time last = agenda_.now() + absl::Seconds(10);
   while (agenda_.now() < last) {
-    const absl::Time wake = brain_->wake();
+    const absl::Time wake = machine_->wake();
     const bool ran = agenda_.RunOne(std::min(wake, last));
     if (!ran && agenda_.now() >= wake) {
       Alarm();
-      if (brain_->wake() <= agenda_.now()) return Wrong("the alarm went in vain");
-    } else if (agenda_.now() < brain_->wake() && agenda_.Chance(trouble_)) {
-      const bool failed = brain_->failed();
-      Do(brain_->OnTime(agenda_.now()));
-      if (brain_->failed() != failed) Wrong("it did not wait for its time");
+      if (machine_->wake() <= agenda_.now()) return Wrong("the alarm went in vain");
+    } else if (agenda_.now() < machine_->wake() && agenda_.Chance(trouble_)) {
+      const bool failed = machine_->failed();
+      Do(machine_->OnTime(agenda_.now()));
+      if (machine_->failed() != failed) Wrong("it did not wait for its time");
     }
   }
   if (!end_.has_value()) Wrong("the session has not ended");
@@ -124,17 +124,17 @@ void SessionWorld::Alarm() {
     told_errors_.push_back(NameExpiry(
         absl::DeadlineExceededError("the outputs did not come in time"), /*waited=*/false));
   }
-  Do(brain_->OnTime(now));
+  Do(machine_->OnTime(now));
   if (!late && !silent && !broken) Wrong("an alarm of nothing");
   stands_ = false;  // Too late.
-  patient_ = patient_ && !brain_->failed();
+  patient_ = patient_ && !machine_->failed();
 }
 
-void SessionWorld::Do(SessionBrain::Actions actions) {
+void SessionWorld::Do(SessionStateMachine::Actions actions) {
   const bool acts = actions.cancel_streams || actions.start.has_value() || actions.tell_progress;
   if (end_.has_value() && (acts || actions.end.has_value())) Wrong("an action after the end");
-  if (brain_->failed() && actions.start.has_value()) Wrong("a start in vain");
-  if (brain_->failed() && actions.tell_progress) Wrong("progress of what has failed");
+  if (machine_->failed() && actions.start.has_value()) Wrong("a start in vain");
+  if (machine_->failed() && actions.tell_progress) Wrong("progress of what has failed");
   if (actions.cancel_run_job && call_open_ && !call_cancelled_) {
     call_cancelled_ = true;
     agenda_.After(agenda_.Delay(kStep), [this] { EndCall(absl::CancelledError("call")); });
@@ -149,11 +149,11 @@ void SessionWorld::Do(SessionBrain::Actions actions) {
   }
   if (actions.start.has_value()) Start(*actions.start);
   if (actions.end.has_value()) JudgeEnd(*actions.end);
-  if (!brain_->failed() || end_.has_value()) return;
+  if (!machine_->failed() || end_.has_value()) return;
   if (call_open_ && !call_cancelled_) Wrong("a failed session's call goes on");
 }
 
-void SessionWorld::Start(const SessionBrain::Placement& placement) {
+void SessionWorld::Start(const SessionStateMachine::ArenaPlan& placement) {
   for (const auto& [stream, standing] : streams_) {
     if (standing == Standing::kLive) Wrong("streams of two attempts at once");
   }
@@ -185,9 +185,9 @@ void SessionWorld::PlanStream(int attempt, StreamId stream) {
   }
   agenda_.After(delay, [=] {
     if (attempt != started_ || streams_[stream] != Standing::kLive) return;
-    if (!end_.has_value()) Do(brain_->OnMoved(stream.second, 10));
+    if (!end_.has_value()) Do(machine_->OnMoved(stream.second, 10));
     if (stream.second == Stream::kDownload && !agenda_.Chance(trouble_)) {
-      brain_->OnReport(attempt, stream.first, v1::ShardReport());
+      machine_->OnReport(attempt, stream.first, v1::ShardReport());
       reported_.insert(stream.first);
     }
     EndStream(attempt, stream, absl::OkStatus());
@@ -199,12 +199,12 @@ void SessionWorld::EndStream(int attempt, StreamId stream, const absl::Status& s
   streams_[stream] = status.ok() ? Standing::kWell : Standing::kBroken;
   if (end_.has_value()) Wrong("it ended with streams open");
   // One of an attempt that has been given up says nothing.
-  const bool counts = started_ == attempt_ && !requeued_ && !brain_->failed();
+  const bool counts = started_ == attempt_ && !requeued_ && !machine_->failed();
   if (counts && !status.ok()) told_errors_.push_back(status);
   if (counts && !status.ok() && !CoordinatorDecides(status)) hard_ = true;
   if (counts && !status.ok()) first_error_ = std::min(first_error_, agenda_.now());
-  Do(brain_->OnStreamDone(attempt, stream.second, status, agenda_.now()));
-  if (counts && hard_ && !brain_->failed()) Wrong("a stream's own error was passed over");
+  Do(machine_->OnStreamDone(attempt, stream.second, status, agenda_.now()));
+  if (counts && hard_ && !machine_->failed()) Wrong("a stream's own error was passed over");
 }
 
 absl::Status SessionWorld::RandomError() {
@@ -264,7 +264,7 @@ void SessionWorld::TellNext() {
 
 void SessionWorld::Tell(const v1::JobEvent& event) {
   stats_told_ = stats_told_ || event.state_changed().has_stats();
-  Do(brain_->OnJobEvent(event, agenda_.now()));
+  Do(machine_->OnJobEvent(event, agenda_.now()));
 }
 
 void SessionWorld::EndCall(const absl::Status& status) {
@@ -275,13 +275,13 @@ void SessionWorld::EndCall(const absl::Status& status) {
   if (told_ != v1::Job::STATE_FAILED && (!status.ok() || told_ != v1::Job::STATE_SUCCEEDED)) {
     Broke(status.ok() ? absl::UnavailableError("it ended") : status);
   }
-  Do(brain_->OnRunJobDone(status, agenda_.now()));
+  Do(machine_->OnRunJobDone(status, agenda_.now()));
 }
 
 void SessionWorld::Broke(const absl::Status& error) {
   broke_ = std::min(broke_, agenda_.now());
-  stands_ = options_.outputs_in_memory && started_ == attempt_ && !requeued_ && !brain_->failed() &&
-            StandsUnconfirmed(spec_, error);
+  stands_ = options_.outputs_in_memory && started_ == attempt_ && !requeued_ &&
+            !machine_->failed() && StandsUnconfirmed(spec_, error);
 }
 
 bool SessionWorld::AllWell(Stream direction) const {
@@ -291,7 +291,7 @@ bool SessionWorld::AllWell(Stream direction) const {
   });
 }
 
-void SessionWorld::JudgeEnd(const SessionBrain::End& end) {
+void SessionWorld::JudgeEnd(const SessionStateMachine::End& end) {
   end_ = end;
   for (const auto& [stream, standing] : streams_) {
     if (standing == Standing::kLive) Wrong("it ended with streams open");
@@ -326,7 +326,7 @@ void SessionWorld::JudgeRetry(const absl::Status& error) {
   Wrong(absl::StrCat("nobody sends it again: ", error.ToString()));
 }
 
-void SessionWorld::JudgeAnswer(const SessionBrain::End& end) {
+void SessionWorld::JudgeAnswer(const SessionStateMachine::End& end) {
   seen_.insert(end.unconfirmed.has_value() ? "unconfirmed" : call_open_ ? "early" : "answered");
   if (caller_left_) Wrong("an answer to a caller that has left");
   if (hard_) Wrong("an answer in spite of a stream's own error");

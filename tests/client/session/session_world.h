@@ -21,7 +21,7 @@ v1::Plan PlanOfRanks(int ranks, int attempt);
 v1::JobEvent StateEvent(v1::Job::State state, const absl::Status& error = absl::OkStatus());
 v1::JobEvent PlacedEvent(const v1::Plan& plan);
 
-// Everything that a session's brain hears and does, made up from a seed: a coordinator that tells
+// Everything that a session's machine hears and does, made up from a seed: a coordinator that tells
 // its job's states in their order, places it again or loses it, calls and streams that end well,
 // break, or hang until they are cancelled, and a caller that may lose patience. Judges each answer
 // by what it has told, which it keeps in its own way.
@@ -37,16 +37,16 @@ class SessionWorld {
   const std::set<std::string>& seen() const { return seen_; }
 
  private:
-  using Stream = SessionBrain::Stream;
+  using Stream = SessionStateMachine::Stream;
   using StreamId = std::pair<int, Stream>;  // Rank and direction.
   enum class Standing { kLive, kWell, kBroken };
 
   void Wrong(std::string what);
   void Alarm();
-  void Do(SessionBrain::Actions actions);
-  void Start(const SessionBrain::Placement& placement);
-  void JudgeEnd(const SessionBrain::End& end);
-  void JudgeAnswer(const SessionBrain::End& end);
+  void Do(SessionStateMachine::Actions actions);
+  void Start(const SessionStateMachine::ArenaPlan& placement);
+  void JudgeEnd(const SessionStateMachine::End& end);
+  void JudgeAnswer(const SessionStateMachine::End& end);
   // Of a job that ended well for another call with its request id.
   void JudgeRetry(const absl::Status& error);
 
@@ -63,8 +63,8 @@ class SessionWorld {
   const int ranks_;
   const double trouble_;  // How likely anything is to go wrong.
   AttentionSpec spec_;
-  SessionBrain::Options options_;
-  std::optional<SessionBrain> brain_;
+  SessionStateMachine::Options options_;
+  std::optional<SessionStateMachine> machine_;
   v1::Job::State told_ = v1::Job::STATE_UNSPECIFIED;
   int attempt_ = 0;  // The last that was placed.
   bool requeued_ = false, stats_told_ = false, call_open_ = true, call_cancelled_ = false;
@@ -78,7 +78,7 @@ class SessionWorld {
   bool stands_ = false;                      // Rows that come all the same are the answer.
   bool patient_ = true;                      // It has not failed by its alarm.
   bool hard_ = false, caller_left_ = false;  // A stream's error was the answer; the caller's was.
-  std::optional<SessionBrain::End> end_;
+  std::optional<SessionStateMachine::End> end_;
   std::vector<std::string> wrongs_;
   std::set<std::string> seen_;
 };

@@ -50,21 +50,22 @@ TEST(SessionEndTest, AJobWhoseEndIsLostLeavesNoStateThatNobodyKnows) {
   for (const v1::Job::State state : {v1::Job::STATE_QUEUED, v1::Job::STATE_UPLOADING,
                                      v1::Job::STATE_RUNNING, v1::Job::STATE_DRAINING}) {
     job.set_state(state);
-    for (const bool here : {false, true}) EXPECT_EQ(AfterLostEnd(job, here), LostEnd::kCancel);
+    for (const bool here : {false, true})
+      EXPECT_EQ(ResolveUnconfirmedJob(job, here), HandoffStep::kCancel);
   }
   job.set_state(v1::Job::STATE_SUCCEEDED);
   job.mutable_kept_state()->set_status(v1::KeptState::STATUS_HELD);
-  EXPECT_EQ(AfterLostEnd(job, /*rows_are_here=*/true), LostEnd::kUse);
-  EXPECT_EQ(AfterLostEnd(job, /*rows_are_here=*/false), LostEnd::kRelease);
+  EXPECT_EQ(ResolveUnconfirmedJob(job, /*rows_are_here=*/true), HandoffStep::kUse);
+  EXPECT_EQ(ResolveUnconfirmedJob(job, /*rows_are_here=*/false), HandoffStep::kRelease);
   for (const auto status : {v1::KeptState::STATUS_RELEASED, v1::KeptState::STATUS_EXPIRED,
                             v1::KeptState::STATUS_LOST}) {
     job.mutable_kept_state()->set_status(status);
-    EXPECT_EQ(AfterLostEnd(job, /*rows_are_here=*/true), LostEnd::kNothing);
+    EXPECT_EQ(ResolveUnconfirmedJob(job, /*rows_are_here=*/true), HandoffStep::kNothing);
   }
   job.clear_kept_state();
   for (const v1::Job::State state : {v1::Job::STATE_FAILED, v1::Job::STATE_CANCELLED}) {
     job.set_state(state);
-    EXPECT_EQ(AfterLostEnd(job, /*rows_are_here=*/true), LostEnd::kNothing);
+    EXPECT_EQ(ResolveUnconfirmedJob(job, /*rows_are_here=*/true), HandoffStep::kNothing);
   }
 }
 

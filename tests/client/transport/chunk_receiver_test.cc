@@ -69,7 +69,7 @@ TEST(ChunkReceiverOfNothingTest, IsComplete) {
 
 // The gateway tells the rows of a striped shard one by one, and shard after shard.
 TEST(ChunkReceiverOfStripesTest, TakesMorePiecesThanAWorkerDoes) {
-  constexpr int64_t kMany = 2 * (ArrivedCells::kMaxFragments + 1);
+  constexpr int64_t kMany = 2 * (ReceivedRanges::kMaxFragments + 1);
   const AttentionSpec spec = Spec(kMany);
   ChunkReceiver receiver(TensorTable(spec), WholeJob(spec));
   const std::string bytes(4, 'x');

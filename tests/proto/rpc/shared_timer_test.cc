@@ -33,10 +33,10 @@ class Log {
 
 TEST(GraceTest, EachPassesInItsTimeAndOnlyThoseThatHaveBegun) {
   Log log;
-  Grace never(absl::ZeroDuration(), [&] { log.Add(9); });
-  Grace late(absl::Seconds(2), [&] { log.Add(2); });
-  Grace soon(absl::Milliseconds(10), [&] { log.Add(1); });
-  Grace far(absl::InfiniteDuration(), [&] { log.Add(8); });
+  SharedTimer never(absl::ZeroDuration(), [&] { log.Add(9); });
+  SharedTimer late(absl::Seconds(2), [&] { log.Add(2); });
+  SharedTimer soon(absl::Milliseconds(10), [&] { log.Add(1); });
+  SharedTimer far(absl::InfiniteDuration(), [&] { log.Add(8); });
   far.Begin();
   late.Begin();
   soon.Begin();
@@ -50,9 +50,9 @@ TEST(GraceTest, EachPassesInItsTimeAndOnlyThoseThatHaveBegun) {
 
 TEST(GraceTest, OneThatIsCalledOffOrGoneDoesNotPass) {
   Log log;
-  Grace again(absl::Seconds(1), [&] { log.Add(1); });
-  auto gone = std::make_unique<Grace>(absl::Seconds(1), [&] { log.Add(9); });
-  auto off = std::make_unique<Grace>(absl::Seconds(1), [&] { log.Add(8); });
+  SharedTimer again(absl::Seconds(1), [&] { log.Add(1); });
+  auto gone = std::make_unique<SharedTimer>(absl::Seconds(1), [&] { log.Add(9); });
+  auto off = std::make_unique<SharedTimer>(absl::Seconds(1), [&] { log.Add(8); });
   again.Begin();
   gone->Begin();
   off->Begin();

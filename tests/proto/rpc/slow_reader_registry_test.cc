@@ -9,8 +9,8 @@
 namespace annulus {
 namespace {
 
-TEST(UnreadAnswersTest, TheOldestGiveWayWhereThereAreTooMany) {
-  UnreadAnswers answers({/*calls=*/3, /*bytes=*/1000});
+TEST(SlowReaderRegistryTest, TheOldestGiveWayWhereThereAreTooMany) {
+  SlowReaderRegistry answers({/*calls=*/3, /*bytes=*/1000});
   std::vector<int> cancelled;
   const auto add = [&](int name) {
     return answers.Add(0, [&cancelled, name] { cancelled.push_back(name); });
@@ -27,8 +27,8 @@ TEST(UnreadAnswersTest, TheOldestGiveWayWhereThereAreTooMany) {
   EXPECT_EQ(answers.calls(), 3u);
 }
 
-TEST(UnreadAnswersTest, AndWhereTheyAreTooLarge) {
-  UnreadAnswers answers({/*calls=*/100, /*bytes=*/1000});
+TEST(SlowReaderRegistryTest, AndWhereTheyAreTooLarge) {
+  SlowReaderRegistry answers({/*calls=*/100, /*bytes=*/1000});
   int cancelled = 0;
   const auto cancel = [&] { ++cancelled; };
   const uint64_t first = answers.Add(400, cancel);
@@ -46,8 +46,8 @@ TEST(UnreadAnswersTest, AndWhereTheyAreTooLarge) {
   EXPECT_EQ(answers.calls(), 0u);
 }
 
-TEST(UnreadAnswersTest, OneThatGrowsHasWaitedAsLongAsBefore) {
-  UnreadAnswers answers({/*calls=*/100, /*bytes=*/1000});
+TEST(SlowReaderRegistryTest, OneThatGrowsHasWaitedAsLongAsBefore) {
+  SlowReaderRegistry answers({/*calls=*/100, /*bytes=*/1000});
   std::vector<int> cancelled;
   const auto add = [&](int name, size_t bytes) {
     return answers.Add(bytes, [&cancelled, name] { cancelled.push_back(name); });
@@ -66,8 +66,8 @@ TEST(UnreadAnswersTest, OneThatGrowsHasWaitedAsLongAsBefore) {
   EXPECT_EQ(cancelled.size(), 1u) << "the last one stays";
 }
 
-TEST(UnreadAnswersTest, ThreadsAddAndRemove) {
-  UnreadAnswers answers({/*calls=*/5, /*bytes=*/1000});
+TEST(SlowReaderRegistryTest, ThreadsAddAndRemove) {
+  SlowReaderRegistry answers({/*calls=*/5, /*bytes=*/1000});
   std::atomic<int> cancelled{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {

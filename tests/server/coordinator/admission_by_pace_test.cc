@@ -120,7 +120,7 @@ TEST_F(AdmissionByPaceTest, APlanMadeElsewhereCountsByWhatWasShownMeanwhile) {
   harness_.plan_by_rate = true;
   harness_.plan_pairs = 2'000'000'000;
   v1::RunJobRequest many = harness_.Request(1, 0);
-  while (many.spec().sequences_size() <= harness_.core().options.inline_plan_sequences) {
+  while (many.spec().sequences_size() <= harness_.tables().options.inline_plan_sequences) {
     many.mutable_spec()->add_sequences();
   }
   const int64_t taken = RunSoon(many), refused = RunSoon(many);

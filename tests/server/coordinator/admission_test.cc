@@ -229,13 +229,13 @@ TEST_F(AdmissionTest, LargeRequestsArePlannedElsewhere) {
   harness_.Handle(event::CallGone{gone});
   EXPECT_EQ(harness_.plans_forgotten, std::vector<int64_t>{harness_.plans_wanted[2].first});
   harness_.Handle(event::Planned{harness_.plans_wanted[2].first, harness_.MakePlan(wanted)});
-  EXPECT_EQ(harness_.core().queue.size(), 0u);
+  EXPECT_EQ(harness_.tables().queue.size(), 0u);
 }
 
 // Its steps are cut along its chunks, which takes seconds where there are many.
 TEST_F(AdmissionTest, AJobOfManyRowsIsPlannedElsewhere) {
   harness_.Start(2);
-  const int64_t rows = harness_.core().options.inline_plan_rows / 2;
+  const int64_t rows = harness_.tables().options.inline_plan_rows / 2;
   for (const bool windowed : {false, true}) {
     harness_.plans_wanted.clear();
     v1::RunJobRequest request = harness_.Request(2, rows);
@@ -248,7 +248,7 @@ TEST_F(AdmissionTest, AJobOfManyRowsIsPlannedElsewhere) {
     ASSERT_EQ(harness_.plans_wanted.size(), 1u);
     const auto& [plan, wanted] = harness_.plans_wanted[0];
     harness_.Handle(event::Planned{plan, harness_.MakePlan(wanted)});
-    EXPECT_TRUE(harness_.core().plannings.empty());
+    EXPECT_TRUE(harness_.tables().plannings.empty());
   }
 }
 
@@ -280,7 +280,7 @@ TEST(AdmissionOptionsTest, DryRunsAreBoundedApartFromJobsAndForgottenWithTheirCa
 
 TEST_F(AdmissionTest, DryRunPlansAndQueuesNothing) {
   harness_.Start(2);
-  auto submission = MakeSubmission(harness_.Request(2), harness_.core().options);
+  auto submission = MakeSubmission(harness_.Request(2), harness_.tables().options);
   const int64_t call = harness_.NewCall();
   harness_.Handle(event::PlanJob{call, "anonymous", *submission});
   // However small, it is planned elsewhere.
@@ -292,8 +292,8 @@ TEST_F(AdmissionTest, DryRunPlansAndQueuesNothing) {
   const auto& plan = std::get<v1::Plan>(**harness_.call(call).answer);
   EXPECT_EQ(plan.shards_size(), 2);
   EXPECT_TRUE(plan.shards(0).ticket().empty());
-  EXPECT_EQ(harness_.core().jobs.all().size(), 0u);
-  submission = MakeSubmission(harness_.Request(9), harness_.core().options);
+  EXPECT_EQ(harness_.tables().jobs.all().size(), 0u);
+  submission = MakeSubmission(harness_.Request(9), harness_.tables().options);
   harness_.Handle(event::PlanJob{call, "anonymous", *submission});
   EXPECT_EQ(ReasonOf(harness_.call(call).answer->status()), "INSUFFICIENT_WORKERS");
 }
@@ -332,7 +332,7 @@ TEST_F(AdmissionTest, JobsAreCountedOnce) {
   v1::RunJobRequest request = harness_.Request(1, 0);
   for (int i = 0; i < 100; ++i) request.mutable_spec()->add_sequences();
   harness_.Run(request);
-  auto submission = MakeSubmission(harness_.Request(1), harness_.core().options);
+  auto submission = MakeSubmission(harness_.Request(1), harness_.tables().options);
   harness_.Handle(event::PlanJob{harness_.NewCall(), "anonymous", *submission});
   harness_.Run(harness_.Request(1));
   EXPECT_EQ(harness_.Info().queued_jobs(), 1) << "the one that is being planned";

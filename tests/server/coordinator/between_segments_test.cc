@@ -35,8 +35,8 @@ class BetweenSegmentsTest : public JobCase {
     harness_.hold.clear();
     harness_.Obey();
     ExpectIdle();
-    ASSERT_EQ(harness_.core().groups.all().size(), 1u);
-    EXPECT_EQ(harness_.core().groups.all().begin()->second.number, 1) << "no new generation";
+    ASSERT_EQ(harness_.tables().groups.all().size(), 1u);
+    EXPECT_EQ(harness_.tables().groups.all().begin()->second.number, 1) << "no new generation";
     EXPECT_EQ(CountTerminal(call), 1);
   }
 };
@@ -79,7 +79,7 @@ TEST_F(BetweenSegmentsTest, AShardThatFailsBetweenSegmentsEndsTheJobAndFreesBoth
   harness_.hold.clear();
   harness_.Obey();
   ExpectIdle();
-  EXPECT_EQ(harness_.core().groups.all().begin()->second.number, 1) << "no new generation";
+  EXPECT_EQ(harness_.tables().groups.all().begin()->second.number, 1) << "no new generation";
   EXPECT_EQ(CountTerminal(call), 1);
 }
 

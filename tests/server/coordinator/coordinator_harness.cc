@@ -253,7 +253,7 @@ bool CoordinatorHarness::RunOneSegment() {
 
 void CoordinatorHarness::Start(int count) {
   for (int i = 0; i < count; ++i) AddWorker(absl::StrCat("w", i));
-  Advance(core().options.formation_delay);
+  Advance(tables().options.formation_delay);
   Obey();
 }
 
@@ -307,7 +307,7 @@ v1::RunJobRequest CoordinatorHarness::Request(int32_t world_size, int64_t rows) 
 
 int64_t CoordinatorHarness::Run(v1::RunJobRequest request, const std::string& principal,
                                 absl::Time deadline) {
-  auto submission = MakeSubmission(std::move(request), core().options);
+  auto submission = MakeSubmission(std::move(request), tables().options);
   EXPECT_TRUE(submission.ok()) << submission.status();
   const int64_t call = NewCall();
   Handle(event::RunJob{call, principal, *submission, deadline});

@@ -87,7 +87,7 @@ class CoordinatorHarness {
   v1::Job Get(const std::string& job_id);
   const v1::ServerInfo& Info();  // Valid as long as the harness.
 
-  const Core& core() const { return state_->core(); }
+  const CoordinatorTables& tables() const { return state_->tables(); }
   CoordinatorState& state() { return *state_; }
   // The first command of this case that a worker got and a test has not taken.
   std::optional<control::v1::WorkerCommand> Take(Worker& worker,

@@ -47,7 +47,7 @@ class FormationTest : public testing::Test {
   // From now on groups form.
   void Recover() {
     harness_.hold.clear();
-    harness_.Advance(harness_.core().options.max_formation_pause);
+    harness_.Advance(harness_.tables().options.max_formation_pause);
     harness_.Obey();
   }
   CoordinatorHarness harness_;
@@ -121,7 +121,7 @@ TEST_F(FormationTest, AJobWaitsForAGroupThatBrokeAndIsLeft) {
   const int64_t call = harness_.Run(harness_.Request(2));
   harness_.hold = {WorkerCommand::kAbortGroup};
   WorkerEvent broken;
-  broken.mutable_group_broken()->mutable_generation()->set_term(harness_.core().term);
+  broken.mutable_group_broken()->mutable_generation()->set_term(harness_.tables().term);
   broken.mutable_group_broken()->mutable_generation()->set_number(1);
   harness_.Say(harness_.worker("w0"), broken);
   harness_.Advance(absl::Seconds(13));

@@ -21,7 +21,8 @@ class GroupTest : public testing::Test {
     harness_.Upload(job);
     harness_.Obey();
     Break("w0", 1);
-    harness_.Advance(harness_.core().options.answer_timeout + absl::Minutes(10) - absl::Seconds(1));
+    harness_.Advance(harness_.tables().options.answer_timeout + absl::Minutes(10) -
+                     absl::Seconds(1));
     EXPECT_EQ(harness_.Info().workers_size(), 2);
     harness_.Advance(absl::Seconds(2));
     EXPECT_EQ(harness_.Info().workers_size(), 0);
@@ -37,7 +38,7 @@ class GroupTest : public testing::Test {
   }
   void Break(const std::string& slot, int64_t generation) {
     WorkerEvent event;
-    event.mutable_group_broken()->mutable_generation()->set_term(harness_.core().term);
+    event.mutable_group_broken()->mutable_generation()->set_term(harness_.tables().term);
     event.mutable_group_broken()->mutable_generation()->set_number(generation);
     event.mutable_group_broken()->mutable_cause()->set_code(14);
     event.mutable_group_broken()->mutable_cause()->set_reason("PEER_LOST");
@@ -85,7 +86,7 @@ TEST_F(GroupTest, AFormationThatIsNotWantedAnyMoreIsNoLoss) {
     harness.hold = {WorkerCommand::kOpenGroup};
     harness.Start(2);
     if (wanted) {
-      harness.Advance(harness.core().options.answer_timeout + absl::Seconds(1));
+      harness.Advance(harness.tables().options.answer_timeout + absl::Seconds(1));
     } else {
       WorkerEvent leaving;
       leaving.mutable_leaving();
@@ -143,7 +144,7 @@ TEST_F(GroupTest, PoisonedGroupAbortsEverywhereAndTheNextGenerationRunsTheJobAga
   }
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_QUEUED);
   WorkerEvent closed;
-  closed.mutable_group_closed()->mutable_generation()->set_term(harness_.core().term);
+  closed.mutable_group_closed()->mutable_generation()->set_term(harness_.tables().term);
   closed.mutable_group_closed()->mutable_generation()->set_number(1);
   harness_.Say(harness_.worker("w0"), closed);
   harness_.Say(harness_.worker("w1"), closed);
@@ -153,7 +154,7 @@ TEST_F(GroupTest, PoisonedGroupAbortsEverywhereAndTheNextGenerationRunsTheJobAga
   harness_.Advance(absl::Seconds(1));
   harness_.Obey();
   ASSERT_EQ(ReadyGroups().size(), 1u);
-  EXPECT_EQ(harness_.core().groups.all().begin()->first, 2);
+  EXPECT_EQ(harness_.tables().groups.all().begin()->first, 2);
   EXPECT_EQ(harness_.Placed(call).attempt(), 2);
   int needed = 0;
   for (const v1::JobEvent& event : harness_.call(call).events) {
@@ -169,7 +170,7 @@ TEST_F(GroupTest, TheLogSaysWhereAGroupBrokeAndWhomItSuspects) {
   harness_.Start(2);
   WorkerEvent event;
   control::v1::GroupBroken& broken = *event.mutable_group_broken();
-  broken.mutable_generation()->set_term(harness_.core().term);
+  broken.mutable_generation()->set_term(harness_.tables().term);
   broken.mutable_generation()->set_number(1);
   broken.mutable_shard()->set_job_id("job");
   broken.set_segment(2);
@@ -296,13 +297,13 @@ TEST_F(GroupTest, MemberThatDoesNotAnswerAbortIsLost) {
   harness_.Start(2);
   Break("w0", 1);
   WorkerEvent closed;
-  closed.mutable_group_closed()->mutable_generation()->set_term(harness_.core().term);
+  closed.mutable_group_closed()->mutable_generation()->set_term(harness_.tables().term);
   closed.mutable_group_closed()->mutable_generation()->set_number(1);
   harness_.Say(harness_.worker("w0"), closed);
-  harness_.Advance(harness_.core().options.answer_timeout + absl::Seconds(1));
+  harness_.Advance(harness_.tables().options.answer_timeout + absl::Seconds(1));
   EXPECT_EQ(harness_.Info().workers_size(), 1);
   EXPECT_EQ(harness_.Info().workers(0).slot(), "w0");
-  EXPECT_TRUE(harness_.core().groups.all().empty());
+  EXPECT_TRUE(harness_.tables().groups.all().empty());
 }
 
 // A step that was left whole is long, and what answers stands behind it in the worker's lane.

@@ -15,7 +15,7 @@ class JobCase : public testing::Test {
       EXPECT_EQ(worker.staging().used_bytes(), 0) << worker.slot();
       EXPECT_EQ(worker.device().used_bytes(), 0) << worker.slot();
     }
-    EXPECT_TRUE(harness_.core().runs.all().empty());
+    EXPECT_TRUE(harness_.tables().runs.all().empty());
   }
   int CountTerminal(int64_t call) {
     int count = 0;

@@ -109,7 +109,7 @@ TEST_F(JobLifeTest, WhatOthersReadIsTheTimeOfDay) {
   const int64_t call = harness_.Run(harness_.Request(1));
   const absl::Time day = harness_.now() + absl::Hours(5);
   EXPECT_GT(TimeFromProto(harness_.Placed(call).upload_deadline()), day);
-  const WorkerRecord& worker = *harness_.core().workers.BySlot("w0");
+  const WorkerRecord& worker = *harness_.tables().workers.BySlot("w0");
   const auto claims =
       VerifyTicket(worker.info.ticket_key(), harness_.Placed(call).shards(0).ticket(), day);
   EXPECT_TRUE(claims.ok()) << claims.status();
@@ -154,7 +154,7 @@ TEST_F(JobLifeTest, CancelInEveryStateFreesEverything) {
     harness.Obey();
     EXPECT_EQ(harness.Get(job).state(), stop == 5 ? Job::STATE_SUCCEEDED : Job::STATE_CANCELLED)
         << Job::State_Name(before);
-    EXPECT_TRUE(harness.core().runs.all().empty());
+    EXPECT_TRUE(harness.tables().runs.all().empty());
     EXPECT_EQ(harness.Info().workers(0).staging().used_bytes(), 0);
     EXPECT_EQ(harness.Info().workers(1).device().used_bytes(), 0);
   }

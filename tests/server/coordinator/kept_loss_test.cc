@@ -30,7 +30,7 @@ TEST_F(KeptStateTest, IsLostWithAWorker) {
   EXPECT_EQ(harness_.StateOf(waits_too), Job::STATE_QUEUED);
   harness_.silent.insert("w1");
   harness_.hold.clear();
-  harness_.Advance(harness_.core().options.lease + absl::Seconds(1));
+  harness_.Advance(harness_.tables().options.lease + absl::Seconds(1));
   harness_.Obey();
   for (int64_t call : {at_work, second, waits, waits_too}) {
     EXPECT_EQ(harness_.StateOf(call), Job::STATE_FAILED);
@@ -49,7 +49,7 @@ TEST_F(KeptStateTest, IsLostWithItsOnlyWorker) {
   const std::string forward = Keep(1);
   const int64_t call = harness_.Run(Gradients(forward));
   harness_.silent.insert("w0");
-  harness_.Advance(harness_.core().options.lease + absl::Seconds(1));
+  harness_.Advance(harness_.tables().options.lease + absl::Seconds(1));
   EXPECT_EQ(ReasonOf(ErrorOf(call)), "STATE_LOST");
   EXPECT_EQ(StatusOf(forward), KeptState::STATUS_LOST);
   ExpectIdle();
@@ -81,7 +81,7 @@ TEST_F(KeptStateTest, CannotBeUsedWhenItsWorkersAreNoGroup) {
   harness_.Obey();
   const int64_t call = harness_.Run(Gradients(forward));
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_QUEUED);
-  harness_.Advance(harness_.core().options.regroup_wait + absl::Seconds(1));
+  harness_.Advance(harness_.tables().options.regroup_wait + absl::Seconds(1));
   EXPECT_EQ(ReasonOf(ErrorOf(call)), "STATE_LOST");
   EXPECT_TRUE(Release(forward).ok());
   ExpectIdle();
@@ -96,7 +96,7 @@ TEST_F(KeptStateTest, CannotBeUsedWhenTheirGroupDoesNotFormAgain) {
   for (int i = 0; i < 120; ++i) {
     harness_.Obey();
     harness_.Advance(absl::Milliseconds(100));
-    if (!harness_.core().groups.all().empty()) BreakGroup();
+    if (!harness_.tables().groups.all().empty()) BreakGroup();
   }
   EXPECT_EQ(ReasonOf(ErrorOf(call)), "STATE_LOST");
   EXPECT_THAT(std::string(ErrorOf(call).message()), testing::HasSubstr("cannot form their group"));

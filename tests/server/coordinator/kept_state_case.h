@@ -59,9 +59,9 @@ class KeptStateTest : public testing::Test {
       EXPECT_EQ(worker.device().used_bytes(), 0) << worker.slot();
       EXPECT_EQ(worker.kept().used_bytes(), 0) << worker.slot();
     }
-    EXPECT_TRUE(harness_.core().runs.all().empty());
-    EXPECT_TRUE(harness_.core().keeping.empty());
-    EXPECT_EQ(harness_.core().jobs.active(), 0u);
+    EXPECT_TRUE(harness_.tables().runs.all().empty());
+    EXPECT_TRUE(harness_.tables().keeping.empty());
+    EXPECT_EQ(harness_.tables().jobs.active(), 0u);
   }
   absl::Status ErrorOf(int64_t call) {
     return harness_.call(call).finished.value_or(absl::OkStatus());
@@ -89,7 +89,7 @@ class KeptStateTest : public testing::Test {
   void BreakGroup() {
     control::v1::WorkerEvent event;
     *event.mutable_group_broken()->mutable_generation() =
-        harness_.core().GenerationOf(harness_.core().groups.all().begin()->first);
+        harness_.tables().GenerationOf(harness_.tables().groups.all().begin()->first);
     event.mutable_group_broken()->mutable_cause()->set_code(14);
     event.mutable_group_broken()->mutable_cause()->set_reason("PEER_LOST");
     harness_.Say(harness_.worker("w0"), event);

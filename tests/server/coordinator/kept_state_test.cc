@@ -118,7 +118,7 @@ TEST_F(KeptStateTest, ExpiresByTimeAlone) {
   EXPECT_EQ(StatusOf(forward), KeptState::STATUS_EXPIRED);
   ExpectIdle();
   // It is forgotten as any other job.
-  harness_.Advance(harness_.core().options.job_retention + absl::Seconds(1));
+  harness_.Advance(harness_.tables().options.job_retention + absl::Seconds(1));
   EXPECT_EQ(ReasonOf(ErrorOf(harness_.Run(Gradients(forward)))), "STATE_NOT_FOUND");
 }
 

@@ -87,7 +87,7 @@ TEST_F(MembershipTest, BrokenStreamIsSuspectAtOnceAndAReconnectBringsCommandsAga
   EXPECT_TRUE(worker.commands.back().has_drop());
   EXPECT_EQ(harness_.Info().workers(0).state(), v1::WorkerInfo::STATE_READY);
   harness_.Obey();
-  EXPECT_TRUE(harness_.core().runs.all().empty());
+  EXPECT_TRUE(harness_.tables().runs.all().empty());
 }
 
 TEST_F(MembershipTest, LostIncarnationDoesNotComeBack) {
@@ -304,7 +304,7 @@ TEST_F(MembershipTest, WorkerOfAHigherTermRaisesTheTermAndAllBeginAnew) {
 
 TEST_F(MembershipTest, RefusedWorkerOfAHigherTermChangesNothing) {
   harness_.Start(2);
-  const int64_t term = harness_.core().term;
+  const int64_t term = harness_.tables().term;
   const int64_t call = harness_.Run(harness_.Request(2));
   const int64_t day = absl::ToInt64Microseconds(absl::Hours(24));
   struct Case {
@@ -327,7 +327,7 @@ TEST_F(MembershipTest, RefusedWorkerOfAHigherTermChangesNothing) {
     worker = {};
     harness_.Connect(worker, event);
     EXPECT_EQ(ReasonOf(*worker.closed), c.reason) << c.highest_term;
-    EXPECT_EQ(harness_.core().term, term);
+    EXPECT_EQ(harness_.tables().term, term);
     EXPECT_EQ(harness_.Info().workers_size(), 2);
   }
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);

@@ -151,7 +151,7 @@ TEST_F(OverlappingGroupsTest, AGroupConnectsWhenNoneOfItsWorkersIsLeavingAnother
   FormAroundAJob();
   harness_.hold.insert(WorkerCommand::kAbortGroup);
   control::v1::WorkerEvent broken;
-  broken.mutable_group_broken()->mutable_generation()->set_term(harness_.core().term);
+  broken.mutable_group_broken()->mutable_generation()->set_term(harness_.tables().term);
   broken.mutable_group_broken()->mutable_generation()->set_number(1);
   harness_.Say(harness_.worker("w0"), broken);
   EXPECT_FALSE(ToldToConnect("w2", kWhole)) << "a segment may still be running out";

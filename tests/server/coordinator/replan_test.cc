@@ -33,7 +33,7 @@ class ReplanTest : public testing::Test {
     harness_.Handle(event::Planned{plan, harness_.MakePlan(request)});
   }
   bool IsFormed(size_t ranks) const {
-    const auto& groups = harness_.core().groups.all();
+    const auto& groups = harness_.tables().groups.all();
     return std::any_of(groups.begin(), groups.end(), [ranks](const auto& entry) {
       const GroupRecord& group = entry.second;
       return group.wanted && group.state == GroupRecord::State::kReady &&
@@ -67,7 +67,7 @@ TEST_F(ReplanTest, NoneIsPlacedByItsOldPlanMeanwhile) {
   for (size_t i = 1; i < waiting_.size(); ++i) {
     EXPECT_EQ(harness_.StateOf(waiting_[i]), Job::STATE_QUEUED);
   }
-  harness_.Advance(harness_.core().options.regroup_wait);
+  harness_.Advance(harness_.tables().options.regroup_wait);
   Answer(0);
   EXPECT_EQ(harness_.StateOf(waiting_[1]), Job::STATE_UPLOADING) << "it was not out of place";
 }
@@ -82,11 +82,11 @@ TEST_F(ReplanTest, WhoEndsMeanwhileIsNotPlanned) {
 }
 
 TEST_F(ReplanTest, ADeadlineEndsWhatIsBeingPlanned) {
-  harness_.Advance(harness_.core().options.max_timeout);
+  harness_.Advance(harness_.tables().options.max_timeout);
   ASSERT_TRUE(harness_.call(waiting_[3]).finished.has_value());
   EXPECT_EQ(ReasonOf(*harness_.call(waiting_[3]).finished), "EXPIRED_IN_QUEUE");
   EXPECT_EQ(harness_.plans_forgotten.size(), 3u);
-  EXPECT_TRUE(harness_.core().plannings.empty());
+  EXPECT_TRUE(harness_.tables().plannings.empty());
 }
 
 }  // namespace

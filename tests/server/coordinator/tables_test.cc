@@ -66,7 +66,7 @@ TEST(CommandTest, IsWrittenInPiecesAndReadAsOneMessage) {
 }
 
 TEST(LedgerTest, ReservesAllOrNothingAndNeverMoreThanTheLimit) {
-  Ledger ledger;
+  MemoryLedger ledger;
   ledger.AddWorker(1, {100, 10});
   ledger.AddWorker(2, {50, 10});
   EXPECT_FALSE(ledger.Reserve(7, {{1, {60, 0}}, {2, {60, 0}}}));

@@ -5,10 +5,10 @@
 namespace annulus {
 namespace {
 
-using Kind = ShownPace::Kind;
+using Kind = WorkerSpeedEstimator::Kind;
 
 TEST(ShownPaceTest, WithoutRunsPlansKeepToWhatWasMeasured) {
-  const ShownPace pace;
+  const WorkerSpeedEstimator pace;
   EXPECT_EQ(pace.factor(), 1);
   EXPECT_EQ(pace.least(), 1);
   EXPECT_EQ(pace.runs(), 0);
@@ -16,7 +16,7 @@ TEST(ShownPaceTest, WithoutRunsPlansKeepToWhatWasMeasured) {
 
 // One measured itself ten times too slow; of three runs two were held up.
 TEST(ShownPaceTest, TheFastestOfTheLatestRunsSays) {
-  ShownPace pace;
+  WorkerSpeedEstimator pace;
   pace.Add(10, 4, Kind::kExact);
   EXPECT_DOUBLE_EQ(pace.factor(), 0.4);
   pace.Add(10, 1, Kind::kExact);
@@ -29,7 +29,7 @@ TEST(ShownPaceTest, TheFastestOfTheLatestRunsSays) {
 }
 
 TEST(ShownPaceTest, ShortRunsAreNoEvidence) {
-  ShownPace pace;
+  WorkerSpeedEstimator pace;
   pace.Add(1, 0.019, Kind::kExact);
   pace.Add(0, 1, Kind::kExact);
   pace.Add(1, -1, Kind::kExact);
@@ -41,7 +41,7 @@ TEST(ShownPaceTest, ShortRunsAreNoEvidence) {
 
 // Caches and masks make as much, and plans should not change from job to job.
 TEST(ShownPaceTest, WhatIsAlikeChangesNoPlanButFavoursDeadlines) {
-  ShownPace pace;
+  WorkerSpeedEstimator pace;
   pace.Add(1, 0.7, Kind::kExact);
   EXPECT_EQ(pace.factor(), 1);
   EXPECT_DOUBLE_EQ(pace.least(), 0.7);
@@ -50,7 +50,7 @@ TEST(ShownPaceTest, WhatIsAlikeChangesNoPlanButFavoursDeadlines) {
 }
 
 TEST(ShownPaceTest, OnlyAWholeMemoryOfSlowRunsSlowsPlansAndNoDeadline) {
-  ShownPace pace;
+  WorkerSpeedEstimator pace;
   for (int i = 0; i < 15; ++i) pace.Add(1, 8, Kind::kExact);
   EXPECT_EQ(pace.factor(), 1);
   pace.Add(1, 1.8, Kind::kExact);
@@ -61,7 +61,7 @@ TEST(ShownPaceTest, OnlyAWholeMemoryOfSlowRunsSlowsPlansAndNoDeadline) {
 }
 
 TEST(ShownPaceTest, RunsBesideTransfersOnlySayThatAWorkerIsFaster) {
-  ShownPace pace;
+  WorkerSpeedEstimator pace;
   for (int i = 0; i < 16; ++i) pace.Add(1, 1.9, Kind::kBound);
   EXPECT_EQ(pace.runs(), 0);
   pace.Add(1, 0.25, Kind::kBound);
@@ -82,7 +82,7 @@ class ShownPacesTest : public testing::Test {
   WorkerRates rates_;
   AttentionSpec spec_;
   Cost cost_;
-  ShownPaces paces_;
+  WorkerSpeedEstimators paces_;
 };
 
 TEST_F(ShownPacesTest, PairsAndRowsOfTheRanksOwnWorkerArePredicted) {

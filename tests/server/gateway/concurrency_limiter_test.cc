@@ -12,7 +12,7 @@ namespace annulus {
 namespace {
 
 TEST(CallGateTest, LetsInSoManyAndNoMore) {
-  CallGate gate(2);
+  ConcurrencyLimiter gate(2);
   auto first = gate.Enter(), second = gate.Enter();
   ASSERT_TRUE(first.ok() && second.ok());
   const absl::Status refused = gate.Enter().status();
@@ -24,7 +24,7 @@ TEST(CallGateTest, LetsInSoManyAndNoMore) {
 }
 
 TEST(CallGateTest, WaitsForTheLast) {
-  auto gate = std::make_unique<CallGate>(8);
+  auto gate = std::make_unique<ConcurrencyLimiter>(8);
   EXPECT_TRUE(gate->WaitUntilEmpty(absl::InfinitePast()));
   std::vector<std::shared_ptr<void>> places;
   for (int i = 0; i < 8; ++i) places.push_back(*gate->Enter());
@@ -37,7 +37,7 @@ TEST(CallGateTest, WaitsForTheLast) {
 }
 
 TEST(CallGateTest, WhoLeavesHasNoPlaceAndIsWaitedFor) {
-  CallGate gate(1);
+  ConcurrencyLimiter gate(1);
   std::shared_ptr<void> place = *gate.Enter();
   std::shared_ptr<void> leaving = gate.Leave(std::move(place));
   EXPECT_TRUE(gate.Enter().ok());

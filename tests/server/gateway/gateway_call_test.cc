@@ -132,7 +132,7 @@ class UnreadAnswerTest : public GatewayCallTest {
     options.max_inline_bytes = bytes + MergeBytes(Merge()) / 2;
     options.answer_patience = patience;
     // A shard that comes by itself holds its call until its outputs have left.
-    options.exchanges = std::make_shared<ExchangePool>(ExchangePool::Options());
+    options.exchanges = std::make_shared<StreamPool>(StreamPool::Options());
     Start(std::move(options));
   }
   static v1::MergePartialsRequest Merge() {
@@ -226,7 +226,7 @@ TEST_F(UnreadAnswerTest, AnUnreadCallKeepsNothingOfItsRequest) {
   ASSERT_GT(kCalls * inlined.SpaceUsedLong(), 2 * kLittle);
   behind_ = WholeShards(3);
   StartForOne(*InlineBytes(inlined, ClientJob(2).spec), kLong);
-  const UnreadAnswers& unread = UnreadAnswers::Get();
+  const SlowReaderRegistry& unread = SlowReaderRegistry::Get();
   for (const auto& [method, request] :
        std::vector<std::pair<std::string, const google::protobuf::MessageLite*>>{
            {"AttendInline", &inlined}, {"Attend", &attend}}) {

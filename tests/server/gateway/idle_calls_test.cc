@@ -12,10 +12,10 @@ namespace {
 
 // Who has left, in order.
 struct Leavers {
-  RestingCalls::Leave Leave(char name) {
-    return [this, name](RestingCalls::Why why) {
+  IdleCalls::Leave Leave(char name) {
+    return [this, name](IdleCalls::Why why) {
       left += name;
-      if (why == RestingCalls::Why::kClosed) left += '!';
+      if (why == IdleCalls::Why::kClosed) left += '!';
     };
   }
   std::string left;
@@ -23,7 +23,7 @@ struct Leavers {
 
 TEST(RestingCallsTest, TheLongestAtRestMakesRoom) {
   Leavers leavers;
-  RestingCalls calls(2);
+  IdleCalls calls(2);
   const auto a = calls.Add(leavers.Leave('a')), b = calls.Add(leavers.Leave('b'));
   EXPECT_EQ(leavers.left, "");
   const auto c = calls.Add(leavers.Leave('c'));
@@ -34,7 +34,7 @@ TEST(RestingCallsTest, TheLongestAtRestMakesRoom) {
 
 TEST(RestingCallsTest, WhoHasGoneBackToWorkIsLeftAlone) {
   Leavers leavers;
-  RestingCalls calls(1);
+  IdleCalls calls(1);
   auto a = calls.Add(leavers.Leave('a'));
   a.reset();
   const auto b = calls.Add(leavers.Leave('b'));
@@ -45,7 +45,7 @@ TEST(RestingCallsTest, WhoHasGoneBackToWorkIsLeftAlone) {
 
 TEST(RestingCallsTest, NobodyRestsInTheEnd) {
   Leavers leavers;
-  RestingCalls calls(8);
+  IdleCalls calls(8);
   const auto a = calls.Add(leavers.Leave('a')), b = calls.Add(leavers.Leave('b'));
   calls.Close();
   EXPECT_EQ(leavers.left, "a!b!");
@@ -58,13 +58,13 @@ TEST(RestingCallsTest, NobodyRestsInTheEnd) {
 TEST(RestingCallsTest, CallsComeAndGoOnManyThreads) {
   constexpr int kThreads = 4, kRounds = 2000;
   std::atomic<int> told{0}, twice{0};
-  RestingCalls calls(2);
+  IdleCalls calls(2);
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([&] {
       for (int round = 0; round < kRounds; ++round) {
         auto once = std::make_shared<std::atomic<bool>>(false);
-        const auto rest = calls.Add([&told, &twice, once](RestingCalls::Why) {
+        const auto rest = calls.Add([&told, &twice, once](IdleCalls::Why) {
           ++told;
           if (once->exchange(true)) ++twice;
         });

@@ -35,19 +35,19 @@ class LocalRunJobTest : public testing::Test {
   void Start(PlanFunction plan = MakeJobPlan) {
     coordinator_.beat_interval = absl::Minutes(10);  // Nobody says that the worker lives.
     coordinator_.lease = absl::Hours(1);
-    Brain::Options options;
+    CoordinatorLoop::Options options;
     options.plan = std::move(plan);
     options.random = [n = uint64_t{0}]() mutable { return ++n; };
     options.clock = [this] { return SteadyNow() + absl::Seconds(ahead_.load()); };
     options.coordinator = coordinator_;
-    brain_ = std::make_unique<Brain>(std::move(options));
+    loop_ = std::make_unique<CoordinatorLoop>(std::move(options));
     event::WorkerSaid said;
-    said.connection = brain_->NewNumber();
+    said.connection = loop_->NewNumber();
     *said.event.mutable_register_() = SmallWorker("w0", "i");
-    EXPECT_TRUE(brain_->PostLink(said.connection, std::make_shared<Link>(), said).ok());
+    EXPECT_TRUE(loop_->PostLink(said.connection, std::make_shared<Link>(), said).ok());
   }
   void TearDown() override {
-    if (brain_ != nullptr) brain_->Stop();
+    if (loop_ != nullptr) loop_->Stop();
   }
   std::shared_ptr<RunJobCall> Run(const v1::RunJobRequest& request,
                                   absl::Time deadline = absl::InfiniteFuture()) {
@@ -61,20 +61,20 @@ class LocalRunJobTest : public testing::Test {
       ends_.push_back(std::move(status));
       info_ = Ask();
     };
-    return LocalRunJob(brain_.get(), coordinator_)(request, deadline, std::move(handlers));
+    return LocalRunJob(loop_.get(), coordinator_)(request, deadline, std::move(handlers));
   }
   v1::ServerInfo Ask() {
     auto sink = std::make_shared<Info>();
-    const int64_t call = brain_->NewNumber();
-    brain_->PostCall(call, sink, event::GetServerInfo{call}).IgnoreError();
+    const int64_t call = loop_->NewNumber();
+    loop_->PostCall(call, sink, event::GetServerInfo{call}).IgnoreError();
     return sink->info;
   }
   // Of the only end.
   std::string Reason() { return ends_.size() == 1 ? DetailOf(ends_[0]).reason : "no single end"; }
 
   CoordinatorOptions coordinator_;
-  std::atomic<int> ahead_{0};  // The brain's clock, in seconds.
-  std::unique_ptr<Brain> brain_;
+  std::atomic<int> ahead_{0};  // The coordinator loop's clock, in seconds.
+  std::unique_ptr<CoordinatorLoop> loop_;
   std::vector<v1::JobEvent> events_;
   std::vector<absl::Status> ends_;
   v1::ServerInfo info_;  // As it was at the last event or end.
@@ -107,10 +107,11 @@ TEST_F(LocalRunJobTest, ACancelledCallEndsOnceAndItsJobWithIt) {
   EXPECT_EQ(before.queued_jobs() + before.running_jobs(), 1);
   call->Cancel();
   call->Cancel();
-  brain_->Stop();
+  loop_->Stop();
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_EQ(ends_[0].code(), absl::StatusCode::kCancelled);
-  EXPECT_EQ(info_.queued_jobs() + info_.running_jobs(), 0) << "the brain had heard of it";
+  EXPECT_EQ(info_.queued_jobs() + info_.running_jobs(), 0)
+      << "the coordinator loop had heard of it";
 }
 
 TEST_F(LocalRunJobTest, TheBrainsEndIsTheCalls) {
@@ -140,7 +141,7 @@ TEST_F(LocalRunJobTest, ACallThatJoinsAJobEndsAtItsOwnDeadline) {
   RunJobCall::Handlers handlers;
   handlers.on_event = [](const v1::JobEvent&) {};
   handlers.on_done = [&end](absl::Status status) { end.set_value(std::move(status)); };
-  const auto joins = LocalRunJob(brain_.get(), coordinator_)(
+  const auto joins = LocalRunJob(loop_.get(), coordinator_)(
       request, SteadyNow() + absl::Seconds(20), std::move(handlers));
   ahead_ = 19;
   Ask();
@@ -173,12 +174,12 @@ TEST_F(LocalRunJobTest, AStoppedBrainEndsCallsAndRefusesNewOnes) {
   Start();
   const auto call = Run(SmallRequest(1, 4, 4));
   EXPECT_TRUE(ends_.empty());
-  brain_->Stop();
+  loop_->Stop();
   EXPECT_EQ(Reason(), "DRAINING");
   ends_.clear();
   const auto late = Run(SmallRequest(1, 4, 4));
   EXPECT_EQ(Reason(), "DRAINING");
-  brain_.reset();
+  loop_.reset();
   call->Cancel();
   late->Cancel();
   EXPECT_EQ(ends_.size(), 1u);

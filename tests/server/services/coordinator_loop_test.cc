@@ -46,8 +46,8 @@ class TestSink final : public CallSink {
   absl::Status status_ GUARDED_BY(mutex_);
 };
 
-Brain::Options TestOptions() {
-  Brain::Options options;
+CoordinatorLoop::Options TestOptions() {
+  CoordinatorLoop::Options options;
   options.plan = [](const PlanRequest&) -> PlanResult {
     return absl::UnimplementedError("not here");
   };
@@ -55,21 +55,21 @@ Brain::Options TestOptions() {
   return options;
 }
 
-TEST(BrainTest, AnswersFromManyThreadsAndEndsEveryCallOnce) {
-  Brain brain(TestOptions());
+TEST(CoordinatorLoopTest, AnswersFromManyThreadsAndEndsEveryCallOnce) {
+  CoordinatorLoop loop(TestOptions());
   std::vector<std::shared_ptr<TestSink>> sinks(64);
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (size_t i = t; i < sinks.size(); i += 4) {
         sinks[i] = std::make_shared<TestSink>();
-        const int64_t call = brain.NewNumber();
+        const int64_t call = loop.NewNumber();
         const bool unknown = i % 2 == 0;
         if (unknown) {
           EXPECT_TRUE(
-              brain.PostCall(call, sinks[i], event::GetJob{call, "anonymous", "job-x"}).ok());
+              loop.PostCall(call, sinks[i], event::GetJob{call, "anonymous", "job-x"}).ok());
         } else {
-          EXPECT_TRUE(brain.PostCall(call, sinks[i], event::GetServerInfo{call}).ok());
+          EXPECT_TRUE(loop.PostCall(call, sinks[i], event::GetServerInfo{call}).ok());
         }
       }
     });
@@ -78,32 +78,32 @@ TEST(BrainTest, AnswersFromManyThreadsAndEndsEveryCallOnce) {
   for (size_t i = 0; i < sinks.size(); ++i) {
     EXPECT_EQ(DetailOf(sinks[i]->Wait()).reason, i % 2 == 0 ? "JOB_NOT_FOUND" : "");
   }
-  EXPECT_TRUE(brain.FreshWithin(absl::Seconds(10)));
-  brain.Stop();
+  EXPECT_TRUE(loop.FreshWithin(absl::Seconds(10)));
+  loop.Stop();
   for (const auto& sink : sinks) EXPECT_EQ(sink->ends, 1);
 }
 
-TEST(BrainTest, AStoppedBrainRefusesCalls) {
-  Brain brain(TestOptions());
+TEST(CoordinatorLoopTest, AStoppedBrainRefusesCalls) {
+  CoordinatorLoop loop(TestOptions());
   auto sink = std::make_shared<TestSink>();
-  brain.Stop();
-  const int64_t call = brain.NewNumber();
-  EXPECT_EQ(DetailOf(brain.PostCall(call, sink, event::GetServerInfo{call})).reason, "DRAINING");
+  loop.Stop();
+  const int64_t call = loop.NewNumber();
+  EXPECT_EQ(DetailOf(loop.PostCall(call, sink, event::GetServerInfo{call})).reason, "DRAINING");
   EXPECT_EQ(sink->ends, 0) << "a refused sink is not used";
-  brain.Stop();
+  loop.Stop();
 }
 
-TEST(BrainTest, DrainOfAnIdleCoordinatorStops) {
-  Brain::Options options = TestOptions();
+TEST(CoordinatorLoopTest, DrainOfAnIdleCoordinatorStops) {
+  CoordinatorLoop::Options options = TestOptions();
   auto stopped = std::make_shared<TestSink>();
   options.on_stopped = [stopped] { stopped->Finish(absl::OkStatus()); };
-  Brain brain(options);
-  EXPECT_TRUE(brain.Post(event::Drain{}).ok());
+  CoordinatorLoop loop(options);
+  EXPECT_TRUE(loop.Post(event::Drain{}).ok());
   EXPECT_TRUE(stopped->Wait().ok());
 }
 
-TEST(BrainTest, TimersRunWithoutMail) {
-  Brain::Options options = TestOptions();
+TEST(CoordinatorLoopTest, TimersRunWithoutMail) {
+  CoordinatorLoop::Options options = TestOptions();
   options.coordinator.lease = absl::Milliseconds(60);
   options.coordinator.beat_interval = absl::Milliseconds(20);
   auto not_ready = std::make_shared<TestSink>();
@@ -114,36 +114,36 @@ TEST(BrainTest, TimersRunWithoutMail) {
     void Send(Command) override {}
     void Close(const absl::Status&) override {}
   };
-  Brain brain(options);
+  CoordinatorLoop loop(options);
   event::WorkerSaid said;
-  said.connection = brain.NewNumber();
+  said.connection = loop.NewNumber();
   *said.event.mutable_register_() = SmallWorker("w0", "i");
-  EXPECT_TRUE(brain.PostLink(said.connection, std::make_shared<Link>(), said).ok());
-  // It never beats: its lease runs out by the brain's own clock.
+  EXPECT_TRUE(loop.PostLink(said.connection, std::make_shared<Link>(), said).ok());
+  // It never beats: its lease runs out by the coordinator loop's own clock.
   EXPECT_TRUE(not_ready->Wait().ok());
 }
 
-// A brain whose planning waits, so that mail piles up behind it; a clock that the test moves.
-class BusyBrainTest : public testing::Test {
+// A loop whose planning waits, so that mail piles up behind it; a clock that the test moves.
+class BusyLoopTest : public testing::Test {
  protected:
   struct Link final : LinkSink {
-    explicit Link(BusyBrainTest* test) : test(test) {}
+    explicit Link(BusyLoopTest* test) : test(test) {}
     void Send(Command command) override {
       if (command.message.has_beat_answer()) test->answers_before_beat_ = test->answers_.load();
     }
     void Close(const absl::Status&) override { test->closed_ = true; }
-    BusyBrainTest* const test;
+    BusyLoopTest* const test;
   };
   struct Counted final : CallSink {
-    explicit Counted(BusyBrainTest* test) : test(test) {}
+    explicit Counted(BusyLoopTest* test) : test(test) {}
     void Send(v1::JobEvent) override {}
     void Finish(const absl::Status&) override { ++test->answers_; }
     void Answer(absl::StatusOr<Value>) override { ++test->answers_; }
-    BusyBrainTest* const test;
+    BusyLoopTest* const test;
   };
 
   void Start(size_t max_mail) {
-    Brain::Options options = TestOptions();
+    CoordinatorLoop::Options options = TestOptions();
     options.max_mail = max_mail;
     options.coordinator.lease = absl::Seconds(3);
     options.clock = [this] {
@@ -156,21 +156,21 @@ class BusyBrainTest : public testing::Test {
       while (!go_on_) changed_.Wait(&mutex_);
       return absl::UnimplementedError("not here");
     };
-    brain_ = std::make_unique<Brain>(std::move(options));
+    loop_ = std::make_unique<CoordinatorLoop>(std::move(options));
     event::WorkerSaid said;
-    said.connection = link_ = brain_->NewNumber();
+    said.connection = link_ = loop_->NewNumber();
     *said.event.mutable_register_() = SmallWorker("w0", "i");
-    EXPECT_TRUE(brain_->PostLink(link_, std::make_shared<Link>(this), said).ok());
+    EXPECT_TRUE(loop_->PostLink(link_, std::make_shared<Link>(this), said).ok());
   }
   void TearDown() override {
     GoOn();
     if (runner_.joinable()) runner_.join();
-    brain_->Stop();
+    loop_->Stop();
   }
   std::shared_ptr<TestSink> Ask(Event (*make)(int64_t call)) {
     auto sink = std::make_shared<TestSink>();
-    const int64_t call = brain_->NewNumber();
-    EXPECT_TRUE(brain_->PostCall(call, sink, make(call)).ok());
+    const int64_t call = loop_->NewNumber();
+    EXPECT_TRUE(loop_->PostCall(call, sink, make(call)).ok());
     return sink;
   }
   // Returns when planning has begun.
@@ -196,8 +196,8 @@ class BusyBrainTest : public testing::Test {
   std::shared_ptr<TestSink> RunJobElsewhere() {
     auto sink = std::make_shared<TestSink>();
     runner_ = std::thread([this, sink] {
-      const int64_t call = brain_->NewNumber();
-      EXPECT_TRUE(brain_->PostCall(call, sink, RunJob(call)).ok());
+      const int64_t call = loop_->NewNumber();
+      EXPECT_TRUE(loop_->PostCall(call, sink, RunJob(call)).ok());
     });
     return sink;
   }
@@ -208,11 +208,11 @@ class BusyBrainTest : public testing::Test {
     said.connection = link_;
     said.event.set_term(absl::ToUnixMicros(absl::FromUnixSeconds(1000000)));
     said.event.mutable_beat();
-    return brain_->Post(said);
+    return loop_->Post(said);
   }
   absl::Status PostInfo() {
-    const int64_t call = brain_->NewNumber();
-    return brain_->PostCall(call, std::make_shared<Counted>(this), event::GetServerInfo{call});
+    const int64_t call = loop_->NewNumber();
+    return loop_->PostCall(call, std::make_shared<Counted>(this), event::GetServerInfo{call});
   }
 
   std::atomic<int> answers_{0}, answers_before_beat_{-1}, seconds_{0};
@@ -223,10 +223,10 @@ class BusyBrainTest : public testing::Test {
   bool planning_ GUARDED_BY(mutex_) = false;
   bool go_on_ GUARDED_BY(mutex_) = false;
   std::thread runner_;
-  std::unique_ptr<Brain> brain_;  // Last: its threads use the rest.
+  std::unique_ptr<CoordinatorLoop> loop_;  // Last: its threads use the rest.
 };
 
-TEST_F(BusyBrainTest, ABeatOvertakesWhatClientsAskAndCountsAsOfWhenItCame) {
+TEST_F(BusyLoopTest, ABeatOvertakesWhatClientsAskAndCountsAsOfWhenItCame) {
   Start(1000);
   const auto job = RunJobElsewhere();
   ASSERT_TRUE(AwaitPlanning());
@@ -242,7 +242,7 @@ TEST_F(BusyBrainTest, ABeatOvertakesWhatClientsAskAndCountsAsOfWhenItCame) {
   EXPECT_FALSE(closed_);
 }
 
-TEST_F(BusyBrainTest, AFullMailboxRefusesBeginningsAndTakesEnds) {
+TEST_F(BusyLoopTest, AFullMailboxRefusesBeginningsAndTakesEnds) {
   Start(4);
   const auto job = RunJobElsewhere();
   ASSERT_TRUE(AwaitPlanning());
@@ -251,23 +251,23 @@ TEST_F(BusyBrainTest, AFullMailboxRefusesBeginningsAndTakesEnds) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(DetailOf(refused).reason, "QUEUE_FULL");
   EXPECT_EQ(DetailOf(refused).retry_after, CoordinatorOptions().retry_after);
-  EXPECT_TRUE(brain_->Post(event::CallGone{12345}).ok());
+  EXPECT_TRUE(loop_->Post(event::CallGone{12345}).ok());
   // Workers have a box of their own.
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(PostBeat().ok());
   EXPECT_EQ(DetailOf(PostBeat()).reason, "QUEUE_FULL");
-  EXPECT_TRUE(brain_->Post(event::WorkerGone{link_}).ok());
-  EXPECT_TRUE(brain_->Post(event::Planned{1, absl::UnimplementedError("")}).ok());
+  EXPECT_TRUE(loop_->Post(event::WorkerGone{link_}).ok());
+  EXPECT_TRUE(loop_->Post(event::Planned{1, absl::UnimplementedError("")}).ok());
 }
 
-TEST_F(BusyBrainTest, StopEndsEveryOpenCallOnce) {
+TEST_F(BusyLoopTest, StopEndsEveryOpenCallOnce) {
   Start(1000);
   const std::vector<std::shared_ptr<TestSink>> plans = {Ask(PlanJob), Ask(PlanJob)};
   ASSERT_TRUE(AwaitPlanning());
-  EXPECT_TRUE(Ask(GetServerInfo)->Wait().ok());  // The brain has taken both calls.
+  EXPECT_TRUE(Ask(GetServerInfo)->Wait().ok());  // The coordinator loop has taken both calls.
   for (const auto& plan : plans) EXPECT_EQ(plan->ends, 0);
   auto stopped = std::make_shared<TestSink>();
   std::thread stop([this, stopped] {
-    brain_->Stop();
+    loop_->Stop();
     stopped->Finish(absl::OkStatus());
   });
   for (const auto& plan : plans) EXPECT_EQ(DetailOf(plan->Wait()).reason, "DRAINING");
@@ -278,7 +278,7 @@ TEST_F(BusyBrainTest, StopEndsEveryOpenCallOnce) {
   EXPECT_TRUE(closed_) << "the worker's connection";
 }
 
-TEST_F(BusyBrainTest, ADryRunTakesNoTimeOfTheBrain) {
+TEST_F(BusyLoopTest, ADryRunTakesNoTimeOfTheBrain) {
   Start(1000);
   const auto plan = Ask(PlanJob);
   ASSERT_TRUE(AwaitPlanning());

@@ -66,7 +66,7 @@ TileIsa CutsFp16Short() {
 TileIsa MistakesRowsAsTheyLie() {
   TileIsa isa = kWideIsa;
   isa.name = "mistakes-rows-as-they-lie";
-  isa.attend_rows = [](const LyingRows& rows, RowSlot* slots, int count) {
+  isa.attend_rows = [](const UnpackedRows& rows, RowSlot* slots, int count) {
     kWideIsa.attend_rows(rows, slots, count);
     if (count % 2 != 0) slots[count - 1].weights[0] *= 0.5f;
   };
@@ -75,9 +75,9 @@ TileIsa MistakesRowsAsTheyLie() {
 TileIsa MistakesGroupsOfRows() {
   TileIsa isa = kWideIsa;
   isa.name = "mistakes-groups-of-rows";
-  isa.attend_rows = [](const LyingRows& rows, RowSlot* slots, int count) {
+  isa.attend_rows = [](const UnpackedRows& rows, RowSlot* slots, int count) {
     kWideIsa.attend_rows(rows, slots, count);
-    if (count >= kLyingSlots) slots[kLyingSlots - 1].weights[0] *= 0.5f;
+    if (count >= kUnpackedSlots) slots[kUnpackedSlots - 1].weights[0] *= 0.5f;
   };
   return isa;
 }
@@ -254,12 +254,12 @@ TEST_F(SelfCheckTest, NanAndInfinitiesShowWhereTheyShould) {
   for (const TileIsa* isa : AvailableIsas()) {
     CpuKernel::Options options;
     options.isa = isa;
-    const absl::Status status = CheckUnsound(**CpuKernel::Create(options), yardstick);
+    const absl::Status status = CheckNonfinite(**CpuKernel::Create(options), yardstick);
     EXPECT_TRUE(status.ok()) << isa->name << ": " << status;
   }
   HidesNan kernel;
   EXPECT_TRUE(CheckKernel(kernel, yardstick).ok());
-  EXPECT_EQ(DetailOf(CheckUnsound(kernel, yardstick)).reason, "KERNEL_SELF_CHECK_FAILED");
+  EXPECT_EQ(DetailOf(CheckNonfinite(kernel, yardstick)).reason, "KERNEL_SELF_CHECK_FAILED");
 }
 
 TEST_F(SelfCheckTest, NoSoundPathIsAnError) {

@@ -45,7 +45,8 @@ TEST(Executor, WhereResultsTravelAFailedKernelCostsAllRanksTheirs) {
   for (Strategy strategy : {Strategy::kUlysses, Strategy::kRingPassQ, Strategy::kTree}) {
     jobs.push_back(RingJob(2));
     jobs.back().execution.strategy = strategy;
-    if (strategy == Strategy::kUlysses) jobs.back().execution.head_deal = HeadDeal::kWholeHeads;
+    if (strategy == Strategy::kUlysses)
+      jobs.back().execution.head_deal = HeadAssignment::kWholeHeads;
   }
   for (const JobCase& job : jobs) {
     JobRunner runner(job);

@@ -79,7 +79,7 @@ int64_t BytesToUse(const RankProgram& program) {
   const std::set<int32_t> ended = EndedStates(program.schedule);
   int64_t bytes = 0;
   for (size_t i = 0; i < program.placement.slots.size(); ++i) {
-    const Placement::Slot& slot = program.placement.slots[i];
+    const ArenaPlan::Slot& slot = program.placement.slots[i];
     if (ended.count(static_cast<int32_t>(i)) == 0)
       bytes = std::max(bytes, slot.offset + slot.bytes);
   }
@@ -185,7 +185,7 @@ absl::Status RankJob::RunAll(int32_t segments) {
   RETURN_IF_ERROR(status_);
   RETURN_IF_ERROR(executor_->CopyIn(staged_));
   const int32_t steps = static_cast<int32_t>(program_->schedule.steps.size());
-  for (const Segment& segment : CutSegments(steps, segments)) {
+  for (const Segment& segment : SplitSegments(steps, segments)) {
     RETURN_IF_ERROR(executor_->Run(segment));
   }
   return executor_->CopyOut(staged_);
@@ -320,7 +320,7 @@ reference::GradientAnswer JobRunner::GatheredGradients() const {
   answer.dk = GatherTensor(TensorId::kDk);
   answer.dv = GatherTensor(TensorId::kDv);
   if (!job_.spec.modifiers.sinks.empty()) answer.d_sink = GatherTensor(TensorId::kDSink);
-  const PairInputs pairs(job_.spec);
+  const BiasAndMaskInputs pairs(job_.spec);
   if (!pairs.d_bias) return answer;
   answer.bias_heads = pairs.bias_heads;
   answer.d_bias = GatherTensor(TensorId::kDBias);

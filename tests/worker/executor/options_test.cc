@@ -159,7 +159,8 @@ std::unique_ptr<JobRunner> RunJob(const AttentionSpec& spec, const Way& way, Lay
   open.bf16_partials = bf16_partials;
   const std::vector<Execution> ways = ResolveDegrees(open, ranks, spec.q_heads);
   job.execution = way.units ? ways.back() : ways.front();
-  EXPECT_EQ(job.execution.head_deal == HeadDeal::kUnits, way.units && spec.q_heads % ranks != 0);
+  EXPECT_EQ(job.execution.head_deal == HeadAssignment::kUnits,
+            way.units && spec.q_heads % ranks != 0);
   Group group =
       ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::ZeroDuration(), 1); }, ranks);
   auto runner = std::make_unique<JobRunner>(job);

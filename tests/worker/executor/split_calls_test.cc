@@ -36,9 +36,9 @@ TEST(CallCuts, WhatFitsIsOneCall) {
   const AttentionSpec spec = Windows(1);
   const MaskMap mask(spec);
   const std::vector<KernelTask> tasks = {RowsOfHeads(0, 5000, 4), RowsOfHeads(100, 200, 4)};
-  EXPECT_EQ(CutCalls(spec, mask, tasks, 2 * 5100).size(), 1u);
-  EXPECT_EQ(CutCalls(spec, mask, tasks, 2 * 5100 - 1).size(), 2u);
-  EXPECT_EQ(CutCalls(spec, mask, {}, 1).size(), 1u);
+  EXPECT_EQ(SplitCalls(spec, mask, tasks, 2 * 5100).size(), 1u);
+  EXPECT_EQ(SplitCalls(spec, mask, tasks, 2 * 5100 - 1).size(), 2u);
+  EXPECT_EQ(SplitCalls(spec, mask, {}, 1).size(), 1u);
 }
 
 TEST(CallCuts, EachRowIsInOneCallWithItsBeginAndItsEnd) {
@@ -53,7 +53,7 @@ TEST(CallCuts, EachRowIsInOneCallWithItsBeginAndItsEnd) {
     for (int64_t row = rows.begin; row < rows.end; ++row) ++(*counts)[row];
   };
   constexpr int64_t kMost = 2 * 1600;
-  for (const auto& call : CutCalls(spec, mask, tasks, kMost)) {
+  for (const auto& call : SplitCalls(spec, mask, tasks, kMost)) {
     int64_t intervals = 0;
     for (const KernelTask& part : call) {
       const bool second = part.task.ends.length() > 0 || met[0][part.task.q_begin] > 0;
@@ -82,16 +82,16 @@ TEST(CallCuts, EachRowIsInOneCallWithItsBeginAndItsEnd) {
 TEST(CallCuts, ClassesOfHeadsAndRangesCountAndFullTasksDoNot) {
   const AttentionSpec one = Windows(1), four = Windows(4);
   const std::vector<KernelTask> tasks = {RowsOfHeads(0, 3072, 4)};
-  EXPECT_EQ(CutCalls(one, MaskMap(one), tasks, 2 * 768).size(), 4u);
-  EXPECT_EQ(CutCalls(four, MaskMap(four), tasks, 2 * 4 * 1536).size(), 2u);
+  EXPECT_EQ(SplitCalls(one, MaskMap(one), tasks, 2 * 768).size(), 4u);
+  EXPECT_EQ(SplitCalls(four, MaskMap(four), tasks, 2 * 4 * 1536).size(), 2u);
   AttentionSpec ranges = one;
   ranges.masks[0].ranges = {{0, 5000, 0, 5000}};
   const int64_t of_row = Limits().max_ranges_of_row;
-  EXPECT_EQ(CutCalls(ranges, MaskMap(ranges), tasks, of_row * 1536).size(), 2u);
+  EXPECT_EQ(SplitCalls(ranges, MaskMap(ranges), tasks, of_row * 1536).size(), 2u);
   std::vector<KernelTask> full = tasks;
   full[0].task.coverage = Coverage::kFull;
-  EXPECT_EQ(CutCalls(one, MaskMap(one), full, 1).size(), 1u);
-  EXPECT_EQ(CutCalls(one, MaskMap(one), tasks, 1).size(), 4u) << "at least one block of rows";
+  EXPECT_EQ(SplitCalls(one, MaskMap(one), full, 1).size(), 1u);
+  EXPECT_EQ(SplitCalls(one, MaskMap(one), tasks, 1).size(), 4u) << "at least one block of rows";
 }
 
 // Counts the calls.

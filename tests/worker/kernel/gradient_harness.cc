@@ -220,7 +220,7 @@ reference::GradientAnswer GradientHarness::answer() const {
 
 // Pieces of heads of one row add up where the bias is of all heads.
 void GradientHarness::AddBiasGradient(reference::GradientAnswer* answer) const {
-  const PairInputs& pairs = layout_.pairs();
+  const BiasAndMaskInputs& pairs = layout_.pairs();
   if (!pairs.d_bias) return;
   answer->bias_heads = pairs.bias_heads;
   answer->d_bias.resize(spec_.q_rows() * pairs.bias_heads * pairs.width);

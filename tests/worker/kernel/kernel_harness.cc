@@ -95,7 +95,7 @@ OwnedBlock::OwnedBlock(const BlockLayout& layout, const Block& block)
 
 std::unique_ptr<OwnedBlock> PairsBeside(const AttentionSpec& spec, const BlockLayout& layout,
                                         const reference::Input& input, Block block) {
-  const PairInputs& pairs = layout.pairs();
+  const BiasAndMaskInputs& pairs = layout.pairs();
   if (!pairs.any()) return nullptr;
   block.kind = BlockKind::kPairs;
   if (!pairs.per_head()) {

@@ -26,7 +26,7 @@ double OffsetOf(const KernelJob& job, const KernelTask& bound, int64_t row, int3
 
 double BiasOf(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head,
               int64_t key) {
-  const PairInputs& pairs = job.layout->pairs();
+  const BiasAndMaskInputs& pairs = job.layout->pairs();
   if (!pairs.has_bits && !pairs.has_bias) return 0;
   const Block& block = bound.pairs.block;
   const int64_t sequence = job.mask->SequenceOfQuery(bound.q_rows->Global(row));

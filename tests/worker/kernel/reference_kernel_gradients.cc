@@ -101,7 +101,7 @@ void AddRow(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t 
       const double kept = KeptOf(job, bound, {row, head, key});
       const double d_score = job.scale * score.slope * weight * (kept * Dot(d_out, v) - delta);
       if (bound.out_bias.data != nullptr) {
-        const PairInputs& pairs = job.layout->pairs();
+        const BiasAndMaskInputs& pairs = job.layout->pairs();
         const int64_t sequence = job.mask->SequenceOfQuery(bound.q_rows->Global(row));
         std::vector<std::vector<double>>& columns =
             sums->d_bias[{row, pairs.bias_heads == 1 ? 0 : head}];

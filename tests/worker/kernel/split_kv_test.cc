@@ -20,7 +20,7 @@ AttentionSpec Decoding(int64_t rows, int64_t keys, int32_t q_heads = 4, int32_t 
 }
 
 // Cut at `keys`, which are in order. No tensors: what is cut is a shape.
-KeyChunks CutOf(const AttentionSpec& spec, const std::vector<int64_t>& keys = {}) {
+KvSplit CutOf(const AttentionSpec& spec, const std::vector<int64_t>& keys = {}) {
   const BlockLayout layout(spec);
   KernelJob job;
   job.spec = &spec;
@@ -35,11 +35,11 @@ KeyChunks CutOf(const AttentionSpec& spec, const std::vector<int64_t>& keys = {}
     bound.task.k_end = i == keys.size() ? spec.kv_rows() : keys[i];
     tasks.push_back(bound);
   }
-  return CutKeys(job, tasks);
+  return SplitKv(job, tasks);
 }
 
 TEST(KeyChunksTest, EveryKeyIsInOneChunkInOrder) {
-  const KeyChunks cut = CutOf(Decoding(3, 20000), {700, 5000, 5001, 9000});
+  const KvSplit cut = CutOf(Decoding(3, 20000), {700, 5000, 5001, 9000});
   ASSERT_GT(cut.chunks, 3);
   int64_t next = 0;
   int32_t chunk = 0;
@@ -87,9 +87,9 @@ TEST(KeyChunksTest, FewTilesAreAsManyAsArePackedInPassing) {
 TEST(KeyChunksTest, PartialsAreBounded) {
   AttentionSpec spec = Decoding(96, 300000, 32, 32);
   spec.head_dim = spec.head_dim_v = 4;
-  const KeyChunks narrow = CutOf(spec);
+  const KvSplit narrow = CutOf(spec);
   spec.head_dim_v = 64;
-  const KeyChunks wide = CutOf(spec);
+  const KvSplit wide = CutOf(spec);
   EXPECT_GT(narrow.chunks, wide.chunks);
   EXPECT_LE(wide.chunks * BlockLayout(spec).BlockBytes(wide.partial), int64_t{16} << 20);
 }

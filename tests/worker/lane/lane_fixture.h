@@ -60,7 +60,7 @@ class LaneTest : public testing::Test {
       works_.push_back(hosts_[rank]->Work(LaneSpec(rows), rank, ranks(), job));
       Execution& execution = works_.back().request.execution;
       execution.strategy = strategy_;
-      if (strategy_ == Strategy::kUlysses) execution.head_deal = HeadDeal::kWholeHeads;
+      if (strategy_ == Strategy::kUlysses) execution.head_deal = HeadAssignment::kWholeHeads;
       hosts_[rank]->lane().Prepare(works_.back());
       const auto prepared = hosts_[rank]->log.Wait(Event::kPrepared);
       EXPECT_TRUE(prepared.has_value());

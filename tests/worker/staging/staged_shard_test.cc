@@ -371,7 +371,7 @@ TEST_F(StagedShardTest, MissingNamesRunsOfEveryTensor) {
 // Each call alone is within its bounds.
 TEST_F(StagedShardTest, AllCallsTogetherAreBoundedInPieces) {
   if (kSanitized) GTEST_SKIP() << "400,000 chunks";
-  constexpr size_t kPieces = ArrivedCells::kMaxFragments / 2;  // Of each call.
+  constexpr size_t kPieces = ReceivedRanges::kMaxFragments / 2;  // Of each call.
   constexpr int64_t kRows = 2 * kPieces;
   const ShardShape shape = SmallShape(kRows, 1);
   auto pool = PagePool::Create(MemoryBudget::Create("staging", 16 << 20));

@@ -19,8 +19,8 @@ static_assert(kFoldTile % kKeyBlock == 0);
 // Cuts the call's tasks into phases for one range of heads.
 class PhaseBuilder {
  public:
-  PhaseBuilder(const CallPlan& plan, const TileHulls& hulls, HeadRange heads, int64_t max_packs,
-               const KernelControl& control)
+  PhaseBuilder(const CallPlan& plan, const TileVisibility& hulls, HeadRange heads,
+               int64_t max_packs, const KernelControl& control)
       : plan_(plan), hulls_(hulls), heads_(heads), max_packs_(max_packs), control_(control) {
     Reset();
   }
@@ -37,7 +37,7 @@ class PhaseBuilder {
   void MakeItems(Phase& phase) const;
 
   const CallPlan& plan_;
-  const TileHulls& hulls_;
+  const TileVisibility& hulls_;
   const HeadRange heads_;
   const int64_t max_packs_;
   const KernelControl& control_;
@@ -123,7 +123,7 @@ bool BeginsOrEnds(const CallPlan& plan, const Unit& unit, int64_t tile) {
 
 // The same of all tiles of the unit's task.
 std::vector<int64_t> Costs(const CallPlan& plan, const Unit& unit,
-                           const std::vector<TileSees>& hulls, int32_t q_head) {
+                           const std::vector<TileVisibleKeys>& hulls, int32_t q_head) {
   const int64_t first = FirstTile(plan.tasks[unit.task].task, plan.group);
   const Interval keys{unit.block_begin * kKeyBlock, unit.block_end * kKeyBlock};
   std::vector<int64_t> costs(hulls.size(), 0);
@@ -234,7 +234,7 @@ std::vector<Phase> PlanPhases(const CallPlan& plan, const PhaseLimits& limits,
     const HeadRange own = KvHeads(bound.task, plan.group);
     all = {std::min(all.begin, own.begin), std::max(all.end, own.end)};
   }
-  const TileHulls hulls(plan, control);
+  const TileVisibility hulls(plan, control);
   const int64_t kept = limits.passing ? 1 : BlocksToKeep(plan, hulls, limits);
   const int64_t max_packs = kept > 0 ? std::numeric_limits<int64_t>::max() : limits.max_packs;
   const int64_t step = kept > 0 ? all.end - all.begin : HeadsOfPhase(plan, all, limits);

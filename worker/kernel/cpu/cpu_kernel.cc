@@ -88,13 +88,13 @@ absl::Status CpuKernel::Accumulate(const KernelJob& job, absl::Span<const Kernel
                                    const KernelControl& control) {
   RETURN_IF_ERROR(CheckServed(job, tasks));
   if (IsGradients(tasks)) return gradients_.Accumulate(job, tasks, control);
-  KeyChunks cut = CutKeys(job, tasks);
+  KvSplit cut = SplitKv(job, tasks);
   if (cut.chunks > 1) return AttendChunks(job, tasks, std::move(cut), control);
   return Attend(job, tasks, CallVisibility(*job.mask, tasks, *pool_), control);
 }
 
 absl::Status CpuKernel::AttendChunks(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                                     KeyChunks cut, const KernelControl& control) {
+                                     KvSplit cut, const KernelControl& control) {
   const BlockView target = tasks[0].out_q;
   const int64_t bytes = job.layout->BlockBytes(cut.partial);
   std::vector<std::byte> memory((cut.chunks - 1) * bytes);

@@ -57,7 +57,7 @@ class CpuKernel : public AttentionKernel {
   absl::Status Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
                       const CallVisibility& visible, const KernelControl& control);
   // Each chunk into partials of its own, which are then merged in order.
-  absl::Status AttendChunks(const KernelJob& job, absl::Span<const KernelTask> tasks, KeyChunks cut,
+  absl::Status AttendChunks(const KernelJob& job, absl::Span<const KernelTask> tasks, KvSplit cut,
                             const KernelControl& control);
   // The tasks of all chunks: with keys as they lie (row_loop.h), or as others.
   absl::Status AttendCut(const KernelJob& job, absl::Span<const KernelTask> tasks,

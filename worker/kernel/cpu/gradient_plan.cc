@@ -123,7 +123,7 @@ class TaskGrid {
   // shorter side.
   void AddLines(int64_t stripe) {
     std::vector<Interval> seen;  // By any head.
-    for (const SeenBlocks& one : seen_) {
+    for (const VisibleBlocks& one : seen_) {
       const absl::Span<const Interval> blocks = one.Of(stripe);
       seen.insert(seen.end(), blocks.begin(), blocks.end());
     }
@@ -175,7 +175,7 @@ class TaskGrid {
   // Stripes and blocks of the grid count from these.
   const int64_t first_block_, blocks_, first_stripe_, stripes_;
   std::vector<int32_t> slot_of_class_;
-  std::vector<SeenBlocks> seen_;
+  std::vector<VisibleBlocks> seen_;
   CellLines lines_;
 };
 

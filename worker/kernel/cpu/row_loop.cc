@@ -14,7 +14,7 @@ constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 // Calls of heads and groups of keys between what is read and what is fetched.
 constexpr int kCallsAhead = 3;
 
-int64_t Lines(int64_t floats) { return (floats + kLyingKeys - 1) / kLyingKeys; }
+int64_t Lines(int64_t floats) { return (floats + kUnpackedKeys - 1) / kUnpackedKeys; }
 // Of a group of slots: two pairs of dimensions each.
 int64_t PairLines(int64_t dim) { return (dim + 3) / 4; }
 
@@ -39,11 +39,11 @@ int64_t Pairs(const RowCall& call, int32_t number) {
 int32_t FirstKvHead(const Task& task, int group) { return task.head_begin / group; }
 int32_t EndKvHead(const Task& task, int group) { return (task.head_end + group - 1) / group; }
 
-// Which of keys [first, first + kLyingKeys) lie in `spans`.
+// Which of keys [first, first + kUnpackedKeys) lie in `spans`.
 uint16_t SeenBits(absl::Span<const Interval> spans, int64_t first) {
   uint32_t bits = 0;
   for (const Interval& span : spans) {
-    const Interval seen = Intersect(span, {first, first + kLyingKeys});
+    const Interval seen = Intersect(span, {first, first + kUnpackedKeys});
     if (seen.length() == 0) continue;
     bits |= ((1u << seen.length()) - 1) << (seen.begin - first);
   }
@@ -52,7 +52,7 @@ uint16_t SeenBits(absl::Span<const Interval> spans, int64_t first) {
 
 // Where a task's keys and values lie.
 struct KeyPlaces {
-  LyingRows first;  // Of the buffer's first row and the task's first key/value head.
+  UnpackedRows first;  // Of the buffer's first row and the task's first key/value head.
   int64_t row_begin = 0;
   int64_t key_bytes = 0, value_bytes = 0;  // Of a head.
 
@@ -74,13 +74,13 @@ struct KeyPlaces {
   }
 
   // Of the task's head number `head` of `heads`; keys from `key` on, before `end`.
-  LyingRows At(int head, int heads, int64_t key, int64_t end) const {
-    LyingRows rows = first;
+  UnpackedRows At(int head, int heads, int64_t key, int64_t end) const {
+    UnpackedRows rows = first;
     rows.keys += (key - row_begin) * rows.key_stride + head * key_bytes;
     rows.values += (key - row_begin) * rows.value_stride + head * value_bytes;
-    rows.count = static_cast<int>(std::min<int64_t>(kLyingKeys, end - key));
+    rows.count = static_cast<int>(std::min<int64_t>(kUnpackedKeys, end - key));
     const int next = head + kCallsAhead;
-    const int64_t groups = next / heads * kLyingKeys;
+    const int64_t groups = next / heads * kUnpackedKeys;
     if (key + groups >= end) return rows;
     rows.keys_ahead = groups * rows.key_stride + (next % heads - head) * key_bytes;
     rows.values_ahead = groups * rows.value_stride + (next % heads - head) * value_bytes;
@@ -164,18 +164,18 @@ void RowLoop::LoadQueryPairs(const KernelTask& task) {
   const int64_t lines = PairLines(layout.head_dim());
   const BlockRows rows = RowsOf(layout, task.q);
   // Whole groups, and one more of each head at most.
-  queries_.assign((places_.size() / kLyingSlots + first_slot_.size() - 1) * lines, Line{});
+  queries_.assign((places_.size() / kUnpackedSlots + first_slot_.size() - 1) * lines, Line{});
   Line* group = queries_.data();
   for (size_t head = 0; head + 1 < first_slot_.size(); ++head) {
     for (int i = first_slot_[head]; i < first_slot_[head + 1]; ++i) {
-      const int member = (i - first_slot_[head]) % kLyingSlots;
+      const int member = (i - first_slot_[head]) % kUnpackedSlots;
       const std::byte* from = rows.At(places_[i].row, places_[i].q_head, 0);
       for (int64_t at = 0; at < bytes; at += 2 * kPairBytes) {
         float* to = group[at / (2 * kPairBytes)].value + 2 * member;
         std::memcpy(to, from + at, std::min(2 * kPairBytes, bytes - at));
       }
       slots_[i].query = group->value + 2 * member;
-      if (member + 1 == kLyingSlots || i + 1 == first_slot_[head + 1]) group += lines;
+      if (member + 1 == kUnpackedSlots || i + 1 == first_slot_[head + 1]) group += lines;
     }
   }
 }
@@ -185,14 +185,14 @@ void RowLoop::LoadSlots(const KernelTask& task) {
   const int32_t value_dim = layout.value_dim();
   const int64_t lines = Lines(value_dim) + 1;
   slots_.resize(places_.size());
-  call_.isa->lying_pairs ? LoadQueryPairs(task) : LoadQueries(task);
+  call_.isa->unpacked_pairs ? LoadQueryPairs(task) : LoadQueries(task);
   memory_.assign(places_.size() * lines, Line{});
   const BlockRows states = RowsOf(layout, task.out_q);
   for (size_t i = 0; i < slots_.size(); ++i) {
     const Slot& place = places_[i];
     RowSlot& slot = slots_[i];
     slot.sums = memory_[i * lines].value;
-    slot.weights = slot.sums + Lines(value_dim) * kLyingKeys;
+    slot.weights = slot.sums + Lines(value_dim) * kUnpackedKeys;
     std::memcpy(&slot.max, states.At(place.row, place.q_head, 1), sizeof(float));
     std::memcpy(slot.weights, states.At(place.row, place.q_head, 2), sizeof(float));
     if (slot.max == kMinusInf) continue;  // Its sums mean nothing.
@@ -206,7 +206,7 @@ void RowLoop::StoreSlots(const KernelTask& task) const {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const RowSlot& slot = slots_[i];
     float weight = 0, max = slot.max;
-    for (int k = 0; k < kLyingKeys; ++k) weight += slot.weights[k];
+    for (int k = 0; k < kUnpackedKeys; ++k) weight += slot.weights[k];
     // A row that has seen keys, and no score above −inf, must not look as if it had seen nothing
     // (attention/numerics/partial.h).
     if (max == kMinusInf) max = weight == weight ? std::numeric_limits<float>::lowest() : weight;
@@ -218,10 +218,10 @@ void RowLoop::StoreSlots(const KernelTask& task) const {
   }
 }
 
-void RowLoop::AttendHead(int head, int64_t first, const LyingRows& rows) {
+void RowLoop::AttendHead(int head, int64_t first, const UnpackedRows& rows) {
   const int begin = first_slot_[head], end = first_slot_[head + 1];
-  const bool all = rows.count == kLyingKeys && seen_by_all_.begin <= first &&
-                   first + kLyingKeys <= seen_by_all_.end;
+  const bool all = rows.count == kUnpackedKeys && seen_by_all_.begin <= first &&
+                   first + kUnpackedKeys <= seen_by_all_.end;
   for (int i = begin; i < end; ++i)
     slots_[i].seen = all ? kSeesAll : SeenBits(places_[i].spans, first);
   for (int i = begin; i < end;) {
@@ -238,18 +238,18 @@ void RowLoop::RunTask(int32_t number) {
   if (places_.empty()) return;
   LoadSlots(task);
   KeyPlaces keys(*call_.job->layout, task);
-  if (call_.isa->lying_pairs) keys.first.score_scale = static_cast<float>(call_.job->scale);
+  if (call_.isa->unpacked_pairs) keys.first.score_scale = static_cast<float>(call_.job->scale);
   const int heads = static_cast<int>(first_slot_.size()) - 1;
   // Groups of keys stand where the task begins, whatever is seen of them.
-  const int64_t skipped = (keys_.begin - task.task.k_begin) / kLyingKeys * kLyingKeys;
+  const int64_t skipped = (keys_.begin - task.task.k_begin) / kUnpackedKeys * kUnpackedKeys;
   int64_t until_look = 0;
-  for (int64_t first = task.task.k_begin + skipped; first < keys_.end; first += kLyingKeys) {
+  for (int64_t first = task.task.k_begin + skipped; first < keys_.end; first += kUnpackedKeys) {
     if (until_look == 0) {
       if (call_.control.stopped()) return;
       call_.control.Count(1);
       until_look = kKeyBlock;
     }
-    until_look -= kLyingKeys;
+    until_look -= kUnpackedKeys;
     for (int head = 0; head < heads; ++head)
       AttendHead(head, first, keys.At(head, heads, first, keys_.end));
   }

@@ -46,7 +46,7 @@ class RowLoop {
     absl::Span<const Interval> spans;
   };
   struct alignas(64) Line {
-    float value[kLyingKeys];
+    float value[kUnpackedKeys];
   };
 
   void RunTask(int32_t task);
@@ -58,7 +58,7 @@ class RowLoop {
   void LoadQueryPairs(const KernelTask& task);
   void StoreSlots(const KernelTask& task) const;
   // Slots of head `head`, counted from the task's first one, against `rows`, keys from `first` on.
-  void AttendHead(int head, int64_t first, const LyingRows& rows);
+  void AttendHead(int head, int64_t first, const UnpackedRows& rows);
 
   const RowCall call_;
   std::vector<Slot> places_;     // Head by head.

@@ -27,7 +27,7 @@ ScoreRule CapRule(double cap) {
 TileRules::TileRules(const KernelJob& job) : job_(job) {
   const ScoreModifiers& modifiers = job.spec->modifiers;
   alibi_ = !modifiers.alibi_slopes.empty();
-  const PairInputs& pairs = job.layout->pairs();
+  const BiasAndMaskInputs& pairs = job.layout->pairs();
   change_scores_ = alibi_ || modifiers.soft_cap.has_value() || pairs.any();
   if (modifiers.soft_cap) score_rule_ = CapRule(*modifiers.soft_cap);
   row_inputs_ = pairs.any();
@@ -70,7 +70,7 @@ void TileRules::SetRow(const KernelTask& task, int index, int64_t row, int32_t q
 }
 
 void TileRules::SetPairRow(const KernelTask& task, int index, int64_t row, int32_t q_head) {
-  const PairInputs& pairs = job_.layout->pairs();
+  const BiasAndMaskInputs& pairs = job_.layout->pairs();
   const Block& block = task.pairs.block;
   const int64_t q_row = task.q_rows->Global(row), head = q_head - block.head_begin;
   const int64_t sequence = job_.mask->SequenceOfQuery(q_row);

@@ -10,11 +10,11 @@
 namespace annulus {
 namespace {
 
-std::vector<TileSees> Seen(const CallPlan& plan, int32_t number, int32_t q_head) {
+std::vector<TileVisibleKeys> Seen(const CallPlan& plan, int32_t number, int32_t q_head) {
   const Task& task = plan.tasks[number].task;
-  std::vector<TileSees> tiles;
+  std::vector<TileVisibleKeys> tiles;
   for (int64_t tile = FirstTile(task, plan.group); tile < EndTile(task, plan.group); ++tile) {
-    TileSees sees{{task.k_end, task.k_begin}, 0};
+    TileVisibleKeys sees{{task.k_end, task.k_begin}, 0};
     const int64_t end = EndRow(plan, task, tile);
     for (int64_t row = FirstRow(plan, task, tile); row < end;) {
       for (const Interval& keys : plan.visible->OfNext(number, q_head, end, &row)) {
@@ -33,7 +33,7 @@ struct BlocksMet {
 };
 
 // Of the tasks of equal heads.
-BlocksMet BlocksOfTiles(const CallPlan& plan, const TileHulls& hulls,
+BlocksMet BlocksOfTiles(const CallPlan& plan, const TileVisibility& hulls,
                         const std::vector<int32_t>& tasks) {
   // By the item, then by the source.
   std::map<std::tuple<int64_t, const std::byte*, int32_t>, Interval> met;
@@ -71,7 +71,8 @@ BlocksMet BlocksOfTiles(const CallPlan& plan, const TileHulls& hulls,
 
 }  // namespace
 
-TileHulls::TileHulls(const CallPlan& plan, const KernelControl& control) : of_(plan.tasks.size()) {
+TileVisibility::TileVisibility(const CallPlan& plan, const KernelControl& control)
+    : of_(plan.tasks.size()) {
   for (size_t t = 0; t < plan.tasks.size(); ++t) {
     const Task& task = plan.tasks[t].task;
     const MaskMap& mask = plan.visible->mask();
@@ -83,9 +84,9 @@ TileHulls::TileHulls(const CallPlan& plan, const KernelControl& control) : of_(p
   }
 }
 
-Interval TileHulls::BlocksOf(int32_t task, int64_t tile) const {
+Interval TileVisibility::BlocksOf(int32_t task, int64_t tile) const {
   Interval keys{std::numeric_limits<int64_t>::max(), 0};
-  for (const std::vector<TileSees>& of_class : of_[task]) {
+  for (const std::vector<TileVisibleKeys>& of_class : of_[task]) {
     if (of_class.empty() || of_class[tile].hull.length() == 0) continue;
     const Interval& hull = of_class[tile].hull;
     keys = {std::min(keys.begin, hull.begin), std::max(keys.end, hull.end)};
@@ -94,7 +95,7 @@ Interval TileHulls::BlocksOf(int32_t task, int64_t tile) const {
   return {keys.begin / kKeyBlock, CeilDiv(keys.end, kKeyBlock)};
 }
 
-int64_t BlocksToKeep(const CallPlan& plan, const TileHulls& hulls, const PhaseLimits& limits) {
+int64_t BlocksToKeep(const CallPlan& plan, const TileVisibility& hulls, const PhaseLimits& limits) {
   constexpr int64_t kManyRows = 4096, kItemsOfThread = 8;
   int64_t tiles = 0, met = 0, packed = 0, most = 0, all = 0, all_of_head = 0;
   for (const KeySource& source : plan.sources) {

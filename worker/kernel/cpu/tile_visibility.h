@@ -43,19 +43,19 @@ inline bool Stopped(const KernelControl& control) {
 
 // What the rows of a tile see of a task's keys: from the first key to behind the last, and how many
 // (row, key) pairs.
-struct TileSees {
+struct TileVisibleKeys {
   Interval hull;
   int64_t pairs = 0;
 };
 
 // That of each task and class of heads, so that a phase looks at the rows of those tiles only that
 // may see its keys.
-class TileHulls {
+class TileVisibility {
  public:
-  TileHulls(const CallPlan& plan, const KernelControl& control);
+  TileVisibility(const CallPlan& plan, const KernelControl& control);
 
   // Of the task's tiles, in order.
-  const std::vector<TileSees>& Of(int32_t task, int32_t head_class) const {
+  const std::vector<TileVisibleKeys>& Of(int32_t task, int32_t head_class) const {
     return of_[task][head_class];
   }
   // Blocks of keys from the first to the last that some head sees from the task's tile `tile`,
@@ -63,14 +63,14 @@ class TileHulls {
   Interval BlocksOf(int32_t task, int64_t tile) const;
 
  private:
-  std::vector<std::vector<std::vector<TileSees>>> of_;
+  std::vector<std::vector<std::vector<TileVisibleKeys>>> of_;
 };
 
 // How many packed blocks a thread keeps, so that going from tile to tile it packs about each block
 // once; 0: keys are packed ahead. Written to memory and read again, a key takes as long as hundreds
 // of rows attend to it: packing in passing is for keys that few rows see, as in a window or in
 // short sequences.
-int64_t BlocksToKeep(const CallPlan& plan, const TileHulls& hulls, const PhaseLimits& limits);
+int64_t BlocksToKeep(const CallPlan& plan, const TileVisibility& hulls, const PhaseLimits& limits);
 
 }  // namespace annulus
 

@@ -23,8 +23,8 @@ void AddBlocks(const Interval& keys, std::vector<Interval>* blocks) {
 
 }  // namespace
 
-SeenBlocks::SeenBlocks(absl::Span<const Interval> stripes, KeysOf keys_of,
-                       const KernelControl& control)
+VisibleBlocks::VisibleBlocks(absl::Span<const Interval> stripes, KeysOf keys_of,
+                             const KernelControl& control)
     : first_(stripes.size() + 1, 0) {
   for (size_t stripe = 0; stripe < stripes.size(); ++stripe) {
     if (!control.stopped()) {
@@ -41,7 +41,7 @@ SeenBlocks::SeenBlocks(absl::Span<const Interval> stripes, KeysOf keys_of,
   }
 }
 
-bool SeenBlocks::Has(int64_t stripe, int64_t block) const {
+bool VisibleBlocks::Has(int64_t stripe, int64_t block) const {
   const absl::Span<const Interval> blocks = Of(stripe);
   const auto behind =
       std::upper_bound(blocks.begin(), blocks.end(), block,

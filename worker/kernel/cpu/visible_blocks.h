@@ -13,15 +13,15 @@ namespace annulus {
 
 // Which blocks of keys (of kKeyBlock) the query rows of each stripe see, for one head. Immutable
 // after construction.
-class SeenBlocks {
+class VisibleBlocks {
  public:
   // Visible keys of a row: sorted, disjoint.
   using KeysOf = absl::FunctionRef<absl::Span<const Interval>(int64_t row)>;
 
-  SeenBlocks() = default;
+  VisibleBlocks() = default;
   // `stripes` holds the rows of each stripe, and each of those is asked for once. Each stripe
   // counts as progress. Told to stop, it says that stripes it has not looked at see nothing.
-  SeenBlocks(absl::Span<const Interval> stripes, KeysOf keys_of, const KernelControl& control);
+  VisibleBlocks(absl::Span<const Interval> stripes, KeysOf keys_of, const KernelControl& control);
 
   // Sorted, disjoint, non-adjacent.
   absl::Span<const Interval> Of(int64_t stripe) const {

@@ -42,24 +42,24 @@ bool IsGradients(absl::Span<const KernelTask> tasks) {
 }
 
 // A call's tasks as launches take them, and what their rows see.
-class SeenTasks {
+class VisibleTasks {
  public:
-  SeenTasks(const KernelJob& job, absl::Span<const KernelTask> tasks, const LongKeysRule& rule,
-            ComputePool& pool)
-      : tasks_(tasks), visible_(std::make_unique<SeenRows>(*job.mask, tasks, pool)) {
+  VisibleTasks(const KernelJob& job, absl::Span<const KernelTask> tasks, const LongKeysRule& rule,
+               ComputePool& pool)
+      : tasks_(tasks), visible_(std::make_unique<VisibleRows>(*job.mask, tasks, pool)) {
     parts_ = CutLongKeys({job, tasks, *visible_}, rule);
     if (parts_.empty()) return;
     tasks_ = parts_;
-    visible_ = std::make_unique<SeenRows>(*job.mask, tasks_, pool);
+    visible_ = std::make_unique<VisibleRows>(*job.mask, tasks_, pool);
   }
 
   absl::Span<const KernelTask> tasks() const { return tasks_; }
-  const SeenRows& visible() const { return *visible_; }
+  const VisibleRows& visible() const { return *visible_; }
 
  private:
   std::vector<KernelTask> parts_;
   absl::Span<const KernelTask> tasks_;
-  std::unique_ptr<SeenRows> visible_;
+  std::unique_ptr<VisibleRows> visible_;
 };
 
 // Pieces, or rows of one, in two; the second is empty where there is nothing to cut.
@@ -95,12 +95,12 @@ absl::Status CudaKernel::Accumulate(const KernelJob& job, absl::Span<const Kerne
   RETURN_IF_ERROR(CheckServed(job, tasks));
   if (IsGradients(tasks)) return AddGradients(job, tasks, control);
   const bool hopper = launcher_->has_hopper() && HopperServes(job, tasks);
-  KeyChunks cut = SplitKeys(job, tasks, hopper, launcher_->partial_bytes());
+  KvSplit cut = SplitKeys(job, tasks, hopper, launcher_->partial_bytes());
   return cut.chunks > 1 ? AttendChunks(job, std::move(cut), control) : Attend(job, tasks, control);
 }
 
 // All chunks are one launch, but for their tables.
-absl::Status CudaKernel::AttendChunks(const KernelJob& job, KeyChunks cut,
+absl::Status CudaKernel::AttendChunks(const KernelJob& job, KvSplit cut,
                                       const KernelControl& control) {
   const int64_t bytes = job.layout->BlockBytes(cut.partial);
   const BlockView target = cut.tasks[0].out_q;
@@ -123,16 +123,16 @@ absl::Status CudaKernel::AttendChunks(const KernelJob& job, KeyChunks cut,
 
 absl::Status CudaKernel::Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                 const KernelControl& control) {
-  const SeenTasks seen(job, tasks, {max_work_, 1}, *pool_);
+  const VisibleTasks seen(job, tasks, {max_work_, 1}, *pool_);
   ForwardKind kind = KindOf(job);
   std::vector<std::byte> maps;
   ASSIGN_OR_RETURN(kind.hopper, HopperTakes(job, seen.tasks(), &maps));
-  CutRule rule;
+  LaunchSplitRule rule;
   rule.hopper = kind.hopper;
   rule.max_bytes = launcher_->max_tables();
   rule.max_work = max_work_;
   ASSIGN_OR_RETURN(const std::vector<LaunchPieces> launches,
-                   CutCall(job, seen.tasks(), seen.visible(), rule));
+                   SplitLaunches(job, seen.tasks(), seen.visible(), rule));
   for (const LaunchPieces& pieces : launches) {
     RETURN_IF_ERROR(CheckStop(control));
     Launch launch = MakeLaunch(job, seen.tasks(), seen.visible(), pieces, &memory_, kind.hopper);
@@ -177,7 +177,7 @@ absl::StatusOr<bool> CudaKernel::HopperTakesGradients(const KernelJob& job,
 
 absl::Status CudaKernel::AddGradients(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                       const KernelControl& control) {
-  const SeenTasks seen(job, tasks, {max_work_, TurnsOf(job)}, *pool_);
+  const VisibleTasks seen(job, tasks, {max_work_, TurnsOf(job)}, *pool_);
   GradientMaps maps;
   ASSIGN_OR_RETURN(const bool hopper, HopperTakesGradients(job, seen.tasks(), &maps));
   const GradientCall call = {{job, seen.tasks(), seen.visible()}, control};

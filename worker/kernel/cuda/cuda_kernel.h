@@ -49,7 +49,7 @@ class CudaKernel : public AttentionKernel {
   Launcher* launcher() const { return launcher_.get(); }
 
  private:
-  absl::Status AttendChunks(const KernelJob& job, KeyChunks cut, const KernelControl& control);
+  absl::Status AttendChunks(const KernelJob& job, KvSplit cut, const KernelControl& control);
   absl::Status Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
                       const KernelControl& control);
   // Whether the kernel for sm_90a computes the call: then `maps` are its tasks', for the device.

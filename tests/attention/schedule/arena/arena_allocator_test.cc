@@ -12,7 +12,7 @@ namespace annulus {
 namespace {
 
 struct Placed {
-  FirstFit::Life life;
+  ArenaAllocator::Life life;
   int64_t bytes = 0, offset = 0;
 };
 
@@ -34,8 +34,8 @@ int64_t LowestFree(const Placed& next, const std::vector<Placed>& placed) {
   return offset;
 }
 
-std::vector<FirstFit::Life> LivesOf(const std::vector<Placed>& slots) {
-  std::vector<FirstFit::Life> lives;
+std::vector<ArenaAllocator::Life> LivesOf(const std::vector<Placed>& slots) {
+  std::vector<ArenaAllocator::Life> lives;
   for (const Placed& slot : slots) lives.push_back(slot.life);
   return lives;
 }
@@ -52,7 +52,7 @@ TEST(FirstFitTest, EachSlotLiesAtTheLowestOffsetThatIsFree) {
       slot.life = {born, born + static_cast<int32_t>(random() % 5)};
       slot.bytes = static_cast<int64_t>(random() % 6);
     }
-    FirstFit arena(LivesOf(slots));
+    ArenaAllocator arena(LivesOf(slots));
     for (int round = 0; round < 2; ++round) {
       arena.Clear();
       std::vector<Placed> placed;
@@ -77,7 +77,7 @@ TEST(FirstFitTest, ThousandsOfSlotsAreNotComparedWithOneAnother) {
   std::mt19937_64 random(7);
   for (const bool mixed : {false, true}) {
     if (mixed) std::shuffle(slots.begin(), slots.end(), random);
-    FirstFit arena(LivesOf(slots));
+    ArenaAllocator arena(LivesOf(slots));
     int64_t bytes = 0;
     for (const Placed& slot : slots) {
       bytes = std::max(bytes, arena.Place(slot.life, slot.bytes) + slot.bytes);

@@ -20,13 +20,13 @@ BuiltCase Ring(int64_t length, const Mask& mask, int32_t world) {
 }
 
 // The most bytes alive at once: no placement can do with less.
-int64_t LowerBound(const Placement& placement) {
+int64_t LowerBound(const ArenaPlan& placement) {
   int32_t last = 0;
-  for (const Placement::Slot& slot : placement.slots) last = std::max(last, slot.dies);
+  for (const ArenaPlan::Slot& slot : placement.slots) last = std::max(last, slot.dies);
   int64_t most = 0;
   for (int32_t half = 0; half <= last; ++half) {
     int64_t alive = 0;
-    for (const Placement::Slot& slot : placement.slots) {
+    for (const ArenaPlan::Slot& slot : placement.slots) {
       if (slot.born <= half && half <= slot.dies) alive += slot.bytes;
     }
     most = std::max(most, alive);
@@ -43,7 +43,7 @@ TEST(PlacementTest, DoubleBufferOfARingFallsOut) {
       rows * (layout.RowBytes(BlockKind::kQ, 4) + layout.RowBytes(BlockKind::kPartial, 4));
   const int64_t out = rows * layout.RowBytes(BlockKind::kOut, 4);
   for (const RankSchedule& rank : built.ranks) {
-    const Placement placement = PlaceBuffers(rank, layout);
+    const ArenaPlan placement = PlanArena(rank, layout);
     // Own keys die after step 0, so that two blocks of keys are alive at any time; the output is
     // written when the queries are no longer read.
     EXPECT_LE(placement.arena_bytes, own + out + 2 * kv);
@@ -58,7 +58,7 @@ TEST(PlacementTest, IsAtMostAFewPercentAboveWhatIsAlive) {
         const BuiltCase built({SmallSpec(4, 2, {Lengths(1000, 1300)}, mask), plan, strategy});
         const BlockLayout layout(built.spec);
         for (const RankSchedule& rank : built.ranks) {
-          const Placement placement = PlaceBuffers(rank, layout);
+          const ArenaPlan placement = PlanArena(rank, layout);
           EXPECT_LE(placement.arena_bytes, LowerBound(placement) * 117 / 100)
               << Describe({built.spec, plan, strategy});
         }
@@ -70,8 +70,8 @@ TEST(PlacementTest, IsAtMostAFewPercentAboveWhatIsAlive) {
 TEST(PlacementTest, OffsetsAreAligned) {
   const BuiltCase built = Ring(77, Causal(), 3);
   for (const int64_t alignment : {4, 64, 4096}) {
-    const Placement placement = PlaceBuffers(built.ranks[1], BlockLayout(built.spec), alignment);
-    for (const Placement::Slot& slot : placement.slots) EXPECT_EQ(slot.offset % alignment, 0);
+    const ArenaPlan placement = PlanArena(built.ranks[1], BlockLayout(built.spec), alignment);
+    for (const ArenaPlan::Slot& slot : placement.slots) EXPECT_EQ(slot.offset % alignment, 0);
   }
 }
 
@@ -83,7 +83,7 @@ TEST(PlacementTest, AccumulatorsStartAsTheIdentityAndNothingElseDoes) {
   for (const BuiltCase* built : {&empty, &ring}) {
     for (size_t r = 0; r < built->ranks.size(); ++r) {
       for (size_t i = 0; i < built->ranks[r].buffers.size(); ++i) {
-        const Placement::Slot& slot = built->placements[r].slots[i];
+        const ArenaPlan::Slot& slot = built->placements[r].slots[i];
         const bool partial = built->ranks[r].buffers[i].kind == BlockKind::kPartial;
         EXPECT_EQ(slot.starts_as_identity, partial);
         EXPECT_TRUE(!partial || slot.born % 2 == 0);
@@ -115,9 +115,9 @@ TEST(BuffersInStagingTest, AreNeverMovedNorInputsWritten) {
             for (const Op& op : step.ops)
               if (inputs.count(op.target) > 0) written.insert(op.target);
           }
-          const Placement placement =
-              PlaceBuffers(rank, BlockLayout(built.spec), /*alignment=*/128, in_staging);
-          const Placement all = PlaceBuffers(rank, BlockLayout(built.spec));
+          const ArenaPlan placement =
+              PlanArena(rank, BlockLayout(built.spec), /*alignment=*/128, in_staging);
+          const ArenaPlan all = PlanArena(rank, BlockLayout(built.spec));
           EXPECT_LE(placement.arena_bytes, all.arena_bytes);
           for (int32_t i = 0; i < static_cast<int32_t>(rank.buffers.size()); ++i) {
             const bool staged = inputs.count(i) + outputs.count(i) > 0;
@@ -148,8 +148,8 @@ TEST(BuffersInStagingTest, NeverTakeMoreMemoryThanAllBuffers) {
                            TestStrategies()[random() % TestStrategies().size()]});
     const BlockLayout layout(built.spec);
     for (const RankSchedule& rank : built.ranks) {
-      const int64_t all = PlaceBuffers(rank, layout).arena_bytes;
-      const int64_t fewer = PlaceBuffers(rank, layout, 128, BuffersInStaging(rank)).arena_bytes;
+      const int64_t all = PlanArena(rank, layout).arena_bytes;
+      const int64_t fewer = PlanArena(rank, layout, 128, BuffersInStaging(rank)).arena_bytes;
       ASSERT_LE(fewer, all) << i;
       (fewer < all ? smaller : equal) += 1;
     }
@@ -163,7 +163,7 @@ TEST(BuffersInStagingTest, OneRankNeedsMemoryForItsStateOnly) {
   const BuiltCase built = Ring(100, Causal(), 1);
   const RankSchedule& rank = built.ranks[0];
   const BlockLayout layout(built.spec);
-  const Placement placement = PlaceBuffers(rank, layout, 1, BuffersInStaging(rank));
+  const ArenaPlan placement = PlanArena(rank, layout, 1, BuffersInStaging(rank));
   EXPECT_EQ(placement.arena_bytes, 100 * layout.RowBytes(BlockKind::kPartial, 4));
 }
 

@@ -23,8 +23,8 @@ std::vector<bool> Cells(const std::vector<Interval>& set, int64_t rows) {
   return cells;
 }
 
-std::vector<bool> SeenRowByRow(const MaskMap& mask, const std::vector<int64_t>& q_rows,
-                               int64_t k_rows) {
+std::vector<bool> VisibleRowByRow(const MaskMap& mask, const std::vector<int64_t>& q_rows,
+                                  int64_t k_rows) {
   std::vector<bool> cells(k_rows);
   for (const int64_t row : q_rows) {
     for (const Interval& seen : mask.VisiblePacked(0, row)) {
@@ -77,7 +77,7 @@ TEST(VisibleToAnyTest, IsTheUnionOfItsRows) {
     std::vector<int64_t> rows;
     for (int64_t row = begin; row < end; ++row) rows.push_back(row);
     ASSERT_EQ(Cells(mask.VisibleToAny(0, {begin, end}), spec.kv_rows()),
-              SeenRowByRow(mask, rows, spec.kv_rows()))
+              VisibleRowByRow(mask, rows, spec.kv_rows()))
         << i;
   }
 }
@@ -96,7 +96,7 @@ TEST(NeedsTest, VisibleKeysOfAShardAreTheUnionOfItsRows) {
     std::vector<int64_t> rows;
     for (int64_t row = begin; row < end; ++row) rows.push_back(map.Global(row));
     ASSERT_EQ(Cells(VisibleKeys(mask, 0, map, {begin, end}), spec.kv_rows()),
-              SeenRowByRow(mask, rows, spec.kv_rows()))
+              VisibleRowByRow(mask, rows, spec.kv_rows()))
         << i;
   }
 }

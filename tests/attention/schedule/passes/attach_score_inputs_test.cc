@@ -31,9 +31,9 @@ int64_t Count(const RankSchedule& schedule, BlockKind kind) {
 }
 
 absl::Status Check(const BuiltCase& built, const std::vector<RankSchedule>& ranks) {
-  std::vector<Placement> placements;
+  std::vector<ArenaPlan> placements;
   for (const RankSchedule& rank : ranks) {
-    placements.push_back(PlaceBuffers(rank, BlockLayout(built.spec), 4));
+    placements.push_back(PlanArena(rank, BlockLayout(built.spec), 4));
   }
   return CheckSchedule(built.request, ranks, placements);
 }
@@ -138,9 +138,9 @@ TEST(AttachPairsTest, TheCheckerRefusesWhatLacksThem) {
   const BuiltCase plain({SpecWith(0, 0), TestPlans(3)[0], Strategy::kRingPassQ});
   std::vector<RankSchedule> more = plain.ranks;
   more[1].steps[1].tasks.at(0).pairs = more[1].steps[1].tasks.at(0).q;
-  std::vector<Placement> placements;
+  std::vector<ArenaPlan> placements;
   for (const RankSchedule& rank : more) {
-    placements.push_back(PlaceBuffers(rank, BlockLayout(plain.spec), 4));
+    placements.push_back(PlanArena(rank, BlockLayout(plain.spec), 4));
   }
   EXPECT_FALSE(CheckSchedule(plain.request, more, placements).ok());
 }

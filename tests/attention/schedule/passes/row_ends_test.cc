@@ -24,7 +24,7 @@ constexpr int64_t kJunk = -1, kFinished = -2;
 class Player {
  public:
   explicit Player(const RankSchedule& schedule)
-      : schedule_(schedule), placement_(PlaceBuffers(schedule, BlockLayout(AttentionSpec()))) {}
+      : schedule_(schedule), placement_(PlanArena(schedule, BlockLayout(AttentionSpec()))) {}
 
   // What each row of the outputs is made of in the end.
   std::map<Cell, Met> Play() {
@@ -98,7 +98,7 @@ class Player {
   }
 
   const RankSchedule& schedule_;
-  const Placement placement_;
+  const ArenaPlan placement_;
   std::map<Cell, Met> met_;
 };
 
@@ -170,12 +170,12 @@ TEST(RowEndsTest, OneRankNeitherClearsItsStateNorFinishesIt) {
     const RankSchedule ends = WithRowEnds(rank, in_staging);
     EXPECT_EQ(Finishes(ends), 0);
     const BlockLayout layout(built.spec);
-    const Placement before = PlaceBuffers(rank, layout, 128, in_staging);
-    const Placement after = PlaceBuffers(ends, layout, 128, in_staging);
+    const ArenaPlan before = PlanArena(rank, layout, 128, in_staging);
+    const ArenaPlan after = PlanArena(ends, layout, 128, in_staging);
     EXPECT_EQ(after.arena_bytes, before.arena_bytes);
-    const auto born = [](const Placement& placement) {
+    const auto born = [](const ArenaPlan& placement) {
       return std::count_if(placement.slots.begin(), placement.slots.end(),
-                           [](const Placement::Slot& slot) { return slot.starts_as_identity; });
+                           [](const ArenaPlan::Slot& slot) { return slot.starts_as_identity; });
     };
     EXPECT_EQ(born(before), 1);
     EXPECT_EQ(born(after), 0);

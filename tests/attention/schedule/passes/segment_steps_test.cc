@@ -19,14 +19,14 @@ namespace {
 
 struct Split {
   std::vector<RankSchedule> ranks;
-  std::vector<Placement> placements;
+  std::vector<ArenaPlan> placements;
 };
 
 Split SplitAll(const BuiltCase& built, const std::vector<int32_t>& parts) {
   Split split;
   for (const RankSchedule& rank : built.ranks) {
     split.ranks.push_back(SplitSteps(rank, built.request, parts));
-    split.placements.push_back(PlaceBuffers(split.ranks.back(), BlockLayout(built.spec), 4));
+    split.placements.push_back(PlanArena(split.ranks.back(), BlockLayout(built.spec), 4));
   }
   return split;
 }
@@ -229,7 +229,7 @@ TEST(VisiblePairsTest, CountsAndEstimatesAgreeWithTheFormula) {
 TEST(CutSegmentsTest, CoverAllStepsInOrder) {
   for (int32_t steps = 0; steps < 12; ++steps) {
     for (int32_t wanted = 0; wanted < 15; ++wanted) {
-      const std::vector<Segment> cut = CutSegments(steps, wanted);
+      const std::vector<Segment> cut = SplitSegments(steps, wanted);
       ASSERT_EQ(cut.size(), static_cast<size_t>(std::min(std::max(wanted, 1), std::max(steps, 1))));
       EXPECT_EQ(cut.front().step_begin, 0);
       EXPECT_EQ(cut.back().step_end, steps);

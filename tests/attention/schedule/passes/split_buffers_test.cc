@@ -14,18 +14,18 @@
 namespace annulus {
 namespace {
 
-std::vector<Placement> Place(const BuiltCase& built, const std::vector<RankSchedule>& ranks,
+std::vector<ArenaPlan> Place(const BuiltCase& built, const std::vector<RankSchedule>& ranks,
                              bool reads_staging = false) {
-  std::vector<Placement> placements;
+  std::vector<ArenaPlan> placements;
   for (const RankSchedule& rank : ranks) {
     const std::vector<bool> in_staging =
         reads_staging ? BuffersInStaging(rank) : std::vector<bool>();
-    placements.push_back(PlaceBuffers(rank, BlockLayout(built.spec), 4, in_staging));
+    placements.push_back(PlanArena(rank, BlockLayout(built.spec), 4, in_staging));
   }
   return placements;
 }
 
-int64_t Arena(const Placement& placement) { return placement.arena_bytes; }
+int64_t Arena(const ArenaPlan& placement) { return placement.arena_bytes; }
 
 Mask Window(int64_t left) {
   Mask mask;
@@ -53,13 +53,13 @@ TEST(BufferCutsTest, SchedulesAreStillRight) {
     for (size_t k = 0; k < built.ranks[0].steps.size(); ++k) parts.push_back(1 + random() % 9);
     std::vector<RankSchedule> ranks;
     for (const RankSchedule& rank : built.ranks) {
-      const RankSchedule apart = CutSentKeys(rank, built.request, 1 + random() % 4);
+      const RankSchedule apart = SplitSentKeys(rank, built.request, 1 + random() % 4);
       const RankSchedule split = SplitSteps(apart, built.request, parts);
-      ranks.push_back(CutStates(split, 1 + random() % 4));
+      ranks.push_back(SplitStates(split, 1 + random() % 4));
       keys += apart.inputs.size() - rank.inputs.size();
       states += ranks.back().outputs.size() - rank.outputs.size();
     }
-    const std::vector<Placement> placements = Place(built, ranks);
+    const std::vector<ArenaPlan> placements = Place(built, ranks);
     const absl::Status checked = CheckSchedule(built.request, ranks, placements);
     ASSERT_TRUE(checked.ok()) << Describe(one) << ": " << checked << " seed " << kSeed;
     const absl::Status ran = RunDrifting(built, ranks, placements, random());
@@ -84,7 +84,7 @@ TEST_F(WindowTest, StatesOfFewPartsAreAliveTogether) {
   std::vector<RankSchedule> split, cut;
   for (const RankSchedule& rank : built_.ranks) {
     split.push_back(SplitSteps(rank, built_.request, {kParts, 1}));
-    cut.push_back(CutStates(split.back(), kLeast));
+    cut.push_back(SplitStates(split.back(), kLeast));
     EXPECT_GT(cut.back().outputs.size(), kParts / 2u);
   }
   const int64_t state = BlockLayout(built_.spec).RowBytes(BlockKind::kPartial, 1) * kRows;
@@ -95,7 +95,7 @@ TEST_F(WindowTest, StatesOfFewPartsAreAliveTogether) {
 }
 
 TEST_F(WindowTest, KeysThatAreNotSentStayInStaging) {
-  const RankSchedule cut = CutSentKeys(built_.ranks[0], built_.request, kLeast);
+  const RankSchedule cut = SplitSentKeys(built_.ranks[0], built_.request, kLeast);
   ASSERT_EQ(cut.inputs.size(), built_.ranks[0].inputs.size() + 1);
   const std::vector<bool> before = BuffersInStaging(built_.ranks[0]), after = BuffersInStaging(cut);
   int64_t copied_before = 0, copied = 0;
@@ -113,7 +113,7 @@ TEST_F(WindowTest, KeysThatAreNotSentStayInStaging) {
 
 TEST_F(WindowTest, PeersAreTouchedAlike) {
   for (const RankSchedule& rank : built_.ranks) {
-    const RankSchedule cut = CutStates(CutSentKeys(rank, built_.request, kLeast), kLeast);
+    const RankSchedule cut = SplitStates(SplitSentKeys(rank, built_.request, kLeast), kLeast);
     const std::vector<PeerDigest> before = PeerDigests(rank), after = PeerDigests(cut);
     ASSERT_EQ(before.size(), after.size());
     for (size_t i = 0; i < before.size(); ++i) {
@@ -129,20 +129,20 @@ TEST(BufferCutsTest, WhatSavesNothingStaysWhole) {
       {SmallSpec(1, 1, {Lengths(9000, 9000)}, Mask()), TestPlans(2)[0], Strategy::kRingPassKv});
   for (const RankSchedule& rank : built.ranks) {
     const RankSchedule split = SplitSteps(rank, built.request, {5, 5});
-    EXPECT_EQ(CutSentKeys(split, built.request, 1).buffers, split.buffers);
-    EXPECT_EQ(CutStates(split, 1).buffers, split.buffers);
+    EXPECT_EQ(SplitSentKeys(split, built.request, 1).buffers, split.buffers);
+    EXPECT_EQ(SplitStates(split, 1).buffers, split.buffers);
   }
 }
 
 // Pieces that are too small cost more than they save.
 TEST_F(WindowTest, PiecesHaveTheLeastRows) {
   const RankSchedule split = SplitSteps(built_.ranks[1], built_.request, {kParts, 1});
-  const RankSchedule cut = CutStates(split, 700);
+  const RankSchedule cut = SplitStates(split, 700);
   EXPECT_GT(cut.outputs.size(), 1u);
   for (const int32_t out : cut.outputs)
     EXPECT_GE(cut.buffers[out].row_end - cut.buffers[out].row_begin, 700);
-  EXPECT_EQ(CutStates(split, kRows).buffers, split.buffers);
-  EXPECT_EQ(CutSentKeys(built_.ranks[0], built_.request, kRows).buffers, built_.ranks[0].buffers);
+  EXPECT_EQ(SplitStates(split, kRows).buffers, split.buffers);
+  EXPECT_EQ(SplitSentKeys(built_.ranks[0], built_.request, kRows).buffers, built_.ranks[0].buffers);
 }
 
 }  // namespace

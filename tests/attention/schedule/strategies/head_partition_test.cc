@@ -8,22 +8,22 @@
 namespace annulus {
 namespace {
 
-HeadShares Shares(int32_t q_heads, int32_t kv_heads, int32_t members, HeadDeal deal) {
+HeadPartition Shares(int32_t q_heads, int32_t kv_heads, int32_t members, HeadAssignment deal) {
   AttentionSpec spec;
   spec.q_heads = q_heads;
   spec.kv_heads = kv_heads;
-  return HeadShares(spec, {members, 1, 1, deal});
+  return HeadPartition(spec, {members, 1, 1, deal});
 }
 
 // (head, member) units that `member` computes.
-int64_t Units(const HeadShares& shares, int32_t members, int32_t member) {
+int64_t Units(const HeadPartition& shares, int32_t members, int32_t member) {
   int64_t units = 0;
   for (int32_t of = 0; of < members; ++of) units += shares.Queries(of, member).length();
   return units;
 }
 
 // Key/value heads that all members but their owners receive, in heads × members' rows.
-int64_t Moved(const HeadShares& shares, int32_t members) {
+int64_t Moved(const HeadPartition& shares, int32_t members) {
   int64_t moved = 0;
   for (int32_t member = 0; member < members; ++member) {
     const Interval atoms = shares.AtomsOf(member);
@@ -36,8 +36,8 @@ TEST(HeadSharesTest, EveryHeadOfEveryRowIsComputedOnceWithTheKeysItNeeds) {
   constexpr int32_t kHeads[][2] = {{1, 1}, {2, 1}, {6, 3}, {8, 1}, {5, 5}, {7, 7}, {12, 4}};
   for (const auto& heads : kHeads) {
     for (int32_t members = 1; members <= 16; ++members) {
-      for (const HeadDeal deal : {HeadDeal::kWholeHeads, HeadDeal::kUnits}) {
-        const HeadShares shares = Shares(heads[0], heads[1], members, deal);
+      for (const HeadAssignment deal : {HeadAssignment::kWholeHeads, HeadAssignment::kUnits}) {
+        const HeadPartition shares = Shares(heads[0], heads[1], members, deal);
         int64_t at = 0;
         for (const Interval& atom : shares.atoms()) {
           EXPECT_EQ(atom.begin, at);
@@ -60,7 +60,7 @@ TEST(HeadSharesTest, EveryHeadOfEveryRowIsComputedOnceWithTheKeysItNeeds) {
           }
           EXPECT_EQ(next, heads[0]);
         }
-        for (int32_t member = 0; deal == HeadDeal::kUnits && member < members; ++member) {
+        for (int32_t member = 0; deal == HeadAssignment::kUnits && member < members; ++member) {
           EXPECT_EQ(Units(shares, members, member), heads[0]);
         }
       }
@@ -69,8 +69,8 @@ TEST(HeadSharesTest, EveryHeadOfEveryRowIsComputedOnceWithTheKeysItNeeds) {
 }
 
 TEST(HeadSharesTest, UnitsAreWholeHeadsWhereTheDegreeDividesThem) {
-  const HeadShares whole = Shares(12, 4, 4, HeadDeal::kWholeHeads);
-  const HeadShares units = Shares(12, 4, 4, HeadDeal::kUnits);
+  const HeadPartition whole = Shares(12, 4, 4, HeadAssignment::kWholeHeads);
+  const HeadPartition units = Shares(12, 4, 4, HeadAssignment::kUnits);
   EXPECT_TRUE(whole.atoms() == units.atoms());
   for (int32_t of = 0; of < 4; ++of) {
     for (int32_t member = 0; member < 4; ++member) {
@@ -82,19 +82,20 @@ TEST(HeadSharesTest, UnitsAreWholeHeadsWhereTheDegreeDividesThem) {
 // Six heads over four: work 1.33 times the mean by whole heads and even by units, for half a
 // key/value tensor more. Two heads over eight: six idle ranks, or none for seven tensors.
 TEST(HeadSharesTest, UnitsBuyBalanceWithKeys) {
-  const auto most = [](const HeadShares& shares, int32_t members) {
+  const auto most = [](const HeadPartition& shares, int32_t members) {
     int64_t most = 0;
     for (int32_t m = 0; m < members; ++m) most = std::max(most, Units(shares, members, m));
     return most;
   };
-  EXPECT_EQ(most(Shares(6, 3, 4, HeadDeal::kWholeHeads), 4), 8);
-  EXPECT_EQ(most(Shares(6, 3, 4, HeadDeal::kUnits), 4), 6);
-  EXPECT_EQ(Moved(Shares(6, 3, 4, HeadDeal::kWholeHeads), 4), 15);  // 1.25 × 3 heads × 4 ranks.
-  EXPECT_EQ(Moved(Shares(6, 3, 4, HeadDeal::kUnits), 4), 18);       // 1.5
-  EXPECT_EQ(most(Shares(2, 1, 8, HeadDeal::kWholeHeads), 8), 8);
-  EXPECT_EQ(most(Shares(2, 1, 8, HeadDeal::kUnits), 8), 2);
-  EXPECT_EQ(Moved(Shares(2, 1, 8, HeadDeal::kWholeHeads), 8), 14);  // 1.75
-  EXPECT_EQ(Moved(Shares(2, 1, 8, HeadDeal::kUnits), 8), 56);       // 7
+  EXPECT_EQ(most(Shares(6, 3, 4, HeadAssignment::kWholeHeads), 4), 8);
+  EXPECT_EQ(most(Shares(6, 3, 4, HeadAssignment::kUnits), 4), 6);
+  EXPECT_EQ(Moved(Shares(6, 3, 4, HeadAssignment::kWholeHeads), 4),
+            15);                                                     // 1.25 × 3 heads × 4 ranks.
+  EXPECT_EQ(Moved(Shares(6, 3, 4, HeadAssignment::kUnits), 4), 18);  // 1.5
+  EXPECT_EQ(most(Shares(2, 1, 8, HeadAssignment::kWholeHeads), 8), 8);
+  EXPECT_EQ(most(Shares(2, 1, 8, HeadAssignment::kUnits), 8), 2);
+  EXPECT_EQ(Moved(Shares(2, 1, 8, HeadAssignment::kWholeHeads), 8), 14);  // 1.75
+  EXPECT_EQ(Moved(Shares(2, 1, 8, HeadAssignment::kUnits), 8), 56);       // 7
 }
 
 }  // namespace

@@ -246,7 +246,7 @@ TEST(AttendJobTest, TheBytesOfTheOutputAreKnownBeforeThereIsOne) {
     ASSERT_TRUE(job->WriteOutputs(&writer).ok());
     const SafetensorsFile written = *SafetensorsFile::Open(target);
     EXPECT_EQ(BytesToWrite(spec, nullptr), written.tensors().back().end) << json;
-    if (!PairInputs(spec).d_bias) continue;
+    if (!BiasAndMaskInputs(spec).d_bias) continue;
     const std::vector<std::byte> row(7 * 2);
     const std::string source = testing::TempDir() + "/known_bias.safetensors";
     ASSERT_TRUE(SafetensorsWriter::Create(source)->Commit({{"bias", "BF16", {1, 7}, row}}).ok());

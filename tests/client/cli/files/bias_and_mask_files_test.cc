@@ -21,7 +21,7 @@ v1::AttentionSpec Taken(const std::string& spec, int64_t q_heads) {
                   ->Commit({{"q", "F32", {0, q_heads, 8}, {}}, {"mask", "U8", {0, 5}, {}}})
                   .ok());
   v1::AttentionSpec taken = *ParseSpec(spec, "spec.json");
-  EXPECT_TRUE(TakePairInputs(*SafetensorsFile::Open(path), &taken).ok());
+  EXPECT_TRUE(TakeBiasAndMaskInputs(*SafetensorsFile::Open(path), &taken).ok());
   return taken;
 }
 
@@ -82,7 +82,7 @@ TEST(PairFilesTest, LeadingExtentsMayBeAbsent) {
     const SafetensorsFile file = *SafetensorsFile::Open(path);
     std::vector<float> rows(2 * 2 * 2 * 3);  // Of 2 sequences of 2 rows.
     const absl::Status status =
-        ReadPairInput(file, tensor, {2, 2, 3}, reinterpret_cast<std::byte*>(rows.data()));
+        ReadBiasOrMaskInput(file, tensor, {2, 2, 3}, reinterpret_cast<std::byte*>(rows.data()));
     ASSERT_TRUE(status.ok()) << status;
     for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(rows[i], keys[i % 3]);
   }

@@ -269,10 +269,10 @@ TEST(SafetensorsTest, HostileHeadersAreRefused) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << header.substr(0, 100);
     EXPECT_EQ(DetailOf(status).reason, "BAD_SAFETENSORS");
   }
-  std::string lying = FileOf("{}", 0);
+  std::string unpacked = FileOf("{}", 0);
   for (uint64_t length : {uint64_t{3}, uint64_t{1} << 40, ~uint64_t{0}, ~uint64_t{7}}) {
-    std::memcpy(lying.data(), &length, sizeof(length));
-    EXPECT_FALSE(Parse(lying).ok()) << length;
+    std::memcpy(unpacked.data(), &length, sizeof(length));
+    EXPECT_FALSE(Parse(unpacked).ok()) << length;
   }
 }
 

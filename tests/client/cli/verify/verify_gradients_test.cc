@@ -22,7 +22,7 @@ class Solved {
     FillPairs(6, spec, &input);
     const reference::Upstream up =
         MakeUpstream(input, precision, precision, spec.gradients.d_lse, 4);
-    const PairInputs pairs(spec);
+    const BiasAndMaskInputs pairs(spec);
     const reference::Gradients answer =
         NaiveGradients(input, up, precision, {}, pairs.d_bias ? pairs.bias_heads : 0);
     if (pairs.d_bias) Put(TensorId::kDBias, answer.d_bias);

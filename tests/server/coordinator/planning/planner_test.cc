@@ -76,7 +76,7 @@ TEST(PlannerTest, PeakBytesAreThoseOfTheSplitScheduleThatWorkersPlace) {
         const ScheduleRequest schedule{&spec, &mask, &(*plan)->shards, (*plan)->execution};
         int64_t peak = 0;
         for (const RankSchedule& rank : SplitRanks(request, **plan, schedule)) {
-          peak = std::max(peak, PlaceBuffers(rank, BlockLayout(spec)).arena_bytes);
+          peak = std::max(peak, PlanArena(rank, BlockLayout(spec)).arena_bytes);
         }
         // Where results travel, with each rank's word whether it has its own.
         const bool travel = ResultsTravel(spec, (*plan)->execution);

@@ -57,7 +57,7 @@ class CallPlanTest : public testing::Test {
 // Blocks of keys of (task, key/value head, tile), in the order in which they run; an item twice in
 // a phase fails.
 using Seen = std::map<std::tuple<int32_t, int32_t, int64_t>, std::vector<int64_t>>;
-Seen BlocksSeen(const std::vector<Phase>& phases) {
+Seen CountVisibleBlocks(const std::vector<Phase>& phases) {
   Seen seen;
   for (const Phase& phase : phases) {
     std::set<std::tuple<int32_t, int32_t, int64_t>> here;
@@ -85,7 +85,7 @@ TEST_F(CallPlanTest, EveryTaskTileAndBlockIsSeenOnceInOrderWhateverTheMemory) {
   cuts.keys = {500, 1030};
   Make(/*causal=*/false, cuts);
   for (const int64_t max_packs : {int64_t{1}, int64_t{5}, int64_t{9}, kPlenty}) {
-    const Seen seen = BlocksSeen(PlanPhases(plan_, {max_packs, /*threads=*/2}));
+    const Seen seen = CountVisibleBlocks(PlanPhases(plan_, {max_packs, /*threads=*/2}));
     size_t expected = 0;
     for (size_t t = 0; t < tasks_.size(); ++t) {
       const Task& task = tasks_[t].task;
@@ -143,7 +143,7 @@ TEST_F(CallPlanTest, NeighboursAreJoinedWhereItPaysAndEachIsSeenAsBefore) {
     int64_t cost = 0, single_cost = 0;
     const std::vector<Phase> phases = PlanPhases(plan_, {kPlenty, threads, tiles});
     const std::vector<Phase> single = PlanPhases(plan_, {kPlenty, threads});
-    EXPECT_EQ(BlocksSeen(phases), BlocksSeen(single));
+    EXPECT_EQ(CountVisibleBlocks(phases), CountVisibleBlocks(single));
     for (const Phase& phase : phases) {
       for (const Item& item : phase.items) {
         most = std::max(most, item.tiles);
@@ -174,10 +174,10 @@ TEST_F(CallPlanTest, WhoPacksInPassingHasAllTilesOfAHeadAndThreadsHaveNeighbours
   limits.max_packs = 1000;
   limits.threads = 2;
   limits.tiles = 2;
-  const Seen single = BlocksSeen(PlanPhases(plan_, limits));
+  const Seen single = CountVisibleBlocks(PlanPhases(plan_, limits));
   limits.passing = true;
   const std::vector<Phase> phases = PlanPhases(plan_, limits);
-  EXPECT_EQ(BlocksSeen(phases), single);
+  EXPECT_EQ(CountVisibleBlocks(phases), single);
   ASSERT_EQ(phases.size(), 1u);
   std::vector<int32_t> heads;
   for (const Item& item : phases[0].items) {
@@ -206,7 +206,7 @@ TEST_F(CallPlanTest, KeysThatFewRowsSeeArePackedInPassingAndKept) {
   limits.most_kept = 3;
   const std::vector<Phase> ahead = PlanPhases(plan_, limits);
   EXPECT_EQ(MostKept(ahead), 0) << "no room";
-  EXPECT_EQ(BlocksSeen(phases), BlocksSeen(ahead));
+  EXPECT_EQ(CountVisibleBlocks(phases), CountVisibleBlocks(ahead));
   limits.most_kept = kPlenty;
   limits.threads = 24;
   EXPECT_EQ(MostKept(PlanPhases(plan_, limits)), 0) << "too few items";
@@ -277,7 +277,7 @@ TEST_F(CallPlanTest, SequencesSideBySideArePackedInPassingAsOneWithTheirMaskIs) 
   limits.most_kept = 2;
   const std::vector<Phase> ahead = PlanPhases(plan_, limits);
   EXPECT_EQ(MostKept(ahead), 0) << "no room";
-  EXPECT_EQ(BlocksSeen(phases), BlocksSeen(ahead));
+  EXPECT_EQ(CountVisibleBlocks(phases), CountVisibleBlocks(ahead));
 }
 
 TEST_F(CallPlanTest, ItemsHoldWhatTheySeeAndNothingElse) {

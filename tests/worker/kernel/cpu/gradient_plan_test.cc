@@ -220,12 +220,12 @@ TEST_F(GradientPlanTest, NarrowWindowsOverManyRowsArePlannedByOneLookAtEachRow) 
   EXPECT_EQ(progress.load(), kStripes);
   int64_t looks = 0;
   const std::vector<Interval> stripes(4, {0, 1000});
-  const SeenBlocks seen(stripes,
-                        [&](int64_t row) {
-                          ++looks;
-                          return visible.Of(0, 0, row);
-                        },
-                        {});
+  const VisibleBlocks seen(stripes,
+                           [&](int64_t row) {
+                             ++looks;
+                             return visible.Of(0, 0, row);
+                           },
+                           {});
   EXPECT_EQ(looks, 4000);
 }
 
@@ -237,7 +237,7 @@ TEST_F(GradientPlanTest, APlanThatIsToldToStopLooksNoFurtherAndRunsNothing) {
   control_.stop = &stop;
   int64_t looks = 0;
   const std::vector<Interval> stripes = {{0, 10}, {10, 20}, {20, 30}};
-  const SeenBlocks seen(
+  const VisibleBlocks seen(
       stripes,
       [&](int64_t row) {
         ++looks;
@@ -247,7 +247,7 @@ TEST_F(GradientPlanTest, APlanThatIsToldToStopLooksNoFurtherAndRunsNothing) {
       control_);
   EXPECT_EQ(looks, 20);  // The stripe's own rows, and no other's.
   looks = 0;
-  const SeenBlocks none(
+  const VisibleBlocks none(
       stripes,
       [&](int64_t row) {
         ++looks;

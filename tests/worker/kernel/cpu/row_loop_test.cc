@@ -57,7 +57,7 @@ class CountingKernel {
   int64_t calls() const { return calls_; }
 
  private:
-  static void Count(const LyingRows& rows, RowSlot* slots, int count) {
+  static void Count(const UnpackedRows& rows, RowSlot* slots, int count) {
     ++calls_;
     counted_(rows, slots, count);
   }
@@ -112,7 +112,7 @@ TEST_P(RowLoopTest, TakesFewRowsOverManyKeys) {
 TEST_P(RowLoopTest, TakesManyRowsThatSeeFewEach) {
   AttentionSpec spec = Decoding(DataType::kFp32, 1, 410, 2, 1);
   spec.sequences.assign(40, Rows(1, 410));
-  EXPECT_EQ(CallsFor(spec), 40 * 410 / kLyingKeys);
+  EXPECT_EQ(CallsFor(spec), 40 * 410 / kUnpackedKeys);
 }
 
 TEST_P(RowLoopTest, LeavesOtherJobsToTheTiles) {

@@ -48,7 +48,7 @@ TEST(CudaGradientsTest, PassesTheCheckOfAWorkersStart) {
   status =
       CheckKernelsByShape(*MakeEmulatedHopperKernel(64 << 10, /*seed=*/3), *yardstick, &device);
   EXPECT_TRUE(status.ok()) << status;
-  status = CheckUnsound(*MakeEmulatedKernel(64 << 10), *yardstick, &device);
+  status = CheckNonfinite(*MakeEmulatedKernel(64 << 10), *yardstick, &device);
   EXPECT_TRUE(status.ok()) << status;
 }
 
@@ -138,7 +138,7 @@ TEST(CudaGradientsTest, LargeGroupsAndWideHeads) {
 }
 
 // A row sees one of two keys with infinities, in one tile: the other must not reach it.
-TEST(CudaGradientsTest, UnsoundKeysReachThoseThatSeeThem) {
+TEST(CudaGradientsTest, NonfiniteKeysReachThoseThatSeeThem) {
   AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 16);
   spec.sequences = {Rows(40, 40)};
   spec.masks = {Causal()};
@@ -147,9 +147,9 @@ TEST(CudaGradientsTest, UnsoundKeysReachThoseThatSeeThem) {
   GradientHarness clean(spec, input, up, {});
   ASSERT_TRUE(clean.Run(*MakeEmulatedKernel(64 << 10)).ok());
   input.k[20 * 16 + 3] = input.k[30 * 16 + 5] = HUGE_VAL;
-  GradientHarness unsound(spec, input, up, {});
-  ASSERT_TRUE(unsound.Run(*MakeEmulatedKernel(64 << 10)).ok());
-  const std::vector<float> a = clean.answer().dq, b = unsound.answer().dq;
+  GradientHarness nonfinite(spec, input, up, {});
+  ASSERT_TRUE(nonfinite.Run(*MakeEmulatedKernel(64 << 10)).ok());
+  const std::vector<float> a = clean.answer().dq, b = nonfinite.answer().dq;
   for (int64_t row = 0; row < 40; ++row) {
     bool sound = true;
     for (int64_t d = 0; d < 16; ++d) sound &= std::isfinite(b[row * 16 + d]);

@@ -27,7 +27,7 @@ class PlacedGradients : public testing::Test {
     job_ = harness_->job();
     tasks_ = harness_->Tasks();
     visible_ = std::make_unique<CallVisibility>(*job_.mask, tasks_, *pool_);
-    seen_ = std::make_unique<SeenRows>(*job_.mask, tasks_, *pool_);
+    seen_ = std::make_unique<VisibleRows>(*job_.mask, tasks_, *pool_);
   }
   std::vector<LaunchPieces> Cut(int64_t max_bytes) {
     auto cut = CutGradients(job_, tasks_, *seen_, max_bytes);
@@ -40,7 +40,7 @@ class PlacedGradients : public testing::Test {
   KernelJob job_;
   std::vector<KernelTask> tasks_;
   std::unique_ptr<CallVisibility> visible_;  // As whoever checks asks.
-  std::unique_ptr<SeenRows> seen_;
+  std::unique_ptr<VisibleRows> seen_;
   PlanMemory memory_;
 };
 

@@ -34,7 +34,7 @@ inline bool PackRowsAmx(const QueryRows& rows, float* out) {
 
 inline void KeepSeenAmx(const float* packed, int dim, const uint8_t* seen, float* out) {
   alignas(64) uint32_t masks[kRowPairs];
-  for (int pair = 0; pair < kRowPairs; ++pair) masks[pair] = SeenOfPair(seen, pair);
+  for (int pair = 0; pair < kRowPairs; ++pair) masks[pair] = VisibleOfPair(seen, pair);
   const int vectors = (dim + kTile - 1) / kTile * kRowChunks * kTile;
   for (int i = 0; i < vectors; ++i) {
     const __m512i mask = _mm512_load_si512(masks + i / kTile % kRowChunks * kTile);

@@ -86,7 +86,7 @@ void AccumulateRowAmx(const TileBlock& row, const KeySpan* spans, int count) {
 namespace {
 
 // All rows have seen a score that is a number.
-inline bool AllHaveSeen(const TileBlock& tile) {
+inline bool AllRowsHaveKeys(const TileBlock& tile) {
   for (int row = 0; row < tile.rows; ++row) {
     if (!(__builtin_fabsf(tile.max[row]) < std::numeric_limits<float>::max())) return false;
   }
@@ -95,8 +95,9 @@ inline bool AllHaveSeen(const TileBlock& tile) {
 
 // Whole blocks by the flow, unless maxima grow; others by the stages.
 template <class FLOW>
-void AttendInTurn(const TileBlock& tile, const PackedBlock* blocks, int count, BegunStrips* begun) {
-  bool calm = AllHaveSeen(tile);
+void AttendInTurn(const TileBlock& tile, const PackedBlock* blocks, int count,
+                  BegunRowBlocks* begun) {
+  bool calm = AllRowsHaveKeys(tile);
   const auto alike = [&](int done) {
     int next = done;
     while (next < count &&
@@ -111,7 +112,8 @@ void AttendInTurn(const TileBlock& tile, const PackedBlock* blocks, int count, B
       continue;
     }
     const int some = whole ? 1 : alike(done);
-    calm = AttendStages<Whole, 2>(tile, begun).Run(blocks + done, some) && AllHaveSeen(tile);
+    calm =
+        ThreeStagePipeline<Whole, 2>(tile, begun).Run(blocks + done, some) && AllRowsHaveKeys(tile);
     done += some;
   }
 }
@@ -119,15 +121,15 @@ void AttendInTurn(const TileBlock& tile, const PackedBlock* blocks, int count, B
 template <class FORMAT>
 void AttendBlocks(const TileBlock& tile, const PackedBlock* blocks, int count) {
   const TileUse use;
-  BegunStrips begun;
+  BegunRowBlocks begun;
   if (tile.rows <= kTile) {
-    AttendStages<FORMAT, 1>(tile, &begun).Run(blocks, count);
-  } else if (FORMAT::kSlack > 0 && AttendFlow<4>::Serves(tile)) {
-    AttendInTurn<AttendFlow<4>>(tile, blocks, count, &begun);
-  } else if (FORMAT::kSlack > 0 && AttendFlow<2>::Serves(tile)) {
-    AttendInTurn<AttendFlow<2>>(tile, blocks, count, &begun);
+    ThreeStagePipeline<FORMAT, 1>(tile, &begun).Run(blocks, count);
+  } else if (FORMAT::kSlack > 0 && StreamingPipeline<4>::Serves(tile)) {
+    AttendInTurn<StreamingPipeline<4>>(tile, blocks, count, &begun);
+  } else if (FORMAT::kSlack > 0 && StreamingPipeline<2>::Serves(tile)) {
+    AttendInTurn<StreamingPipeline<2>>(tile, blocks, count, &begun);
   } else {
-    AttendStages<FORMAT, 2>(tile, &begun).Run(blocks, count);
+    ThreeStagePipeline<FORMAT, 2>(tile, &begun).Run(blocks, count);
   }
 }
 

@@ -90,7 +90,7 @@ struct WeighPlace {
 // ROWS · 16 rows. Their scores lie tile by tile, [16 keys][row][key], and their weights, rounded,
 // where those of the first of each two tiles were, low parts where the second's were.
 template <int ROWS>
-struct Strip {
+struct RowBlock {
   static constexpr int kRows = ROWS * kTile;
   static constexpr int kChunkFloats = kRows * kTile;
   using View = ScoreView<kTile, kChunkFloats>;
@@ -201,9 +201,10 @@ struct Strip {
 
 // A strip's scores; work() is called between products.
 template <class FORMAT, int ROWS, class Work>
-inline __attribute__((always_inline)) void ScoreStrip(const TileBlock& tile,
-                                                      const Strip<ROWS>& strip, const Work& work) {
-  constexpr int kTileFloats = kTile * kTile, kChunkFloats = Strip<ROWS>::kChunkFloats;
+inline __attribute__((always_inline)) void ScoreRowBlock(const TileBlock& tile,
+                                                         const RowBlock<ROWS>& strip,
+                                                         const Work& work) {
+  constexpr int kTileFloats = kTile * kTile, kChunkFloats = RowBlock<ROWS>::kChunkFloats;
   TileBlock block = tile;
   block.keys = strip.block->keys;
   Operands of = QueriesAndKeys<FORMAT>(block, strip.row);

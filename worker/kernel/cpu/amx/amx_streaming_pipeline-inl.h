@@ -19,7 +19,7 @@ namespace {
 // rounded; 256 that equal the maximum do not.
 constexpr float kMostWeight = 512;
 
-struct FlowStrip {
+struct StreamingRowBlock {
   static constexpr int kRows = 2 * kTile;
   static constexpr int kWeightChunk = kRows * kChunk;  // Numbers from 32 keys to the next.
 
@@ -67,10 +67,10 @@ struct FlowStrip {
 };
 
 // Scores of a strip's rows and 64 keys, [16 keys][row][key], of which `row` is weighed next.
-struct FlowPlace {
-  static constexpr int kChunkFloats = FlowStrip::kRows * kTile;
+struct StreamingPlace {
+  static constexpr int kChunkFloats = StreamingRowBlock::kRows * kTile;
 
-  FlowStrip* strip = nullptr;
+  StreamingRowBlock* strip = nullptr;
   float* scores = nullptr;
   Bf16* weights = nullptr;  // Of these keys.
   int row = 0;
@@ -78,8 +78,8 @@ struct FlowPlace {
   inline __attribute__((always_inline)) void WeighRow(__m512 scale) {
     const int of = row++;
     const auto take = [&](int, int c, __m512 first, __m512 second) {
-      Whole::StoreWeights(first, second, weights + of * kChunk + c / 2 * FlowStrip::kWeightChunk,
-                          0);
+      Whole::StoreWeights(first, second,
+                          weights + of * kChunk + c / 2 * StreamingRowBlock::kWeightChunk, 0);
     };
     const Weighing<Whole> weighing{scale, _mm512_set1_ps(strip->references[of])};
     const __m512 more = WeighFour(ScoreView<kTile, kChunkFloats>{scores}, of, 0, 4, weighing, take);
@@ -95,26 +95,26 @@ struct FlowPlace {
 
 namespace {
 
-constexpr int kFlowSteps = 4;                                           // Of a strip.
-constexpr int kFlowFloats = FlowStrip::kRows * kKeyBlock / kFlowSteps;  // Scores of a step.
+constexpr int kFlowSteps = 4;                                                   // Of a strip.
+constexpr int kFlowFloats = StreamingRowBlock::kRows * kKeyBlock / kFlowSteps;  // Scores of a step.
 
 // DIMS chunks of 32 dimensions, of queries and of values.
 template <int DIMS>
-class FlowProducts {
+class StreamingProducts {
  public:
-  explicit FlowProducts(const TileBlock& tile) : tile_(tile) {}
+  explicit StreamingProducts(const TileBlock& tile) : tile_(tile) {}
 
   // Where scores of 32 keys go: the first or the second of a step.
   Product ScoresOf(int step, int half) const {
     return {tile_.scores + (step % 2) * kFlowFloats + half * (kFlowFloats / 2), kTile,
-            FlowPlace::kChunkFloats, kTile * kTile};
+            StreamingPlace::kChunkFloats, kTile * kTile};
   }
   // The sums that the tiles hold when a step ends, if any.
   Product Sums() const { return SumsAt(sums_); }
 
   // The step's scores; the last of them stay in the tiles. What these held goes to `to`.
   template <class Work>
-  inline __attribute__((always_inline)) void Score(const FlowStrip& strip, int step,
+  inline __attribute__((always_inline)) void Score(const StreamingRowBlock& strip, int step,
                                                    const Product& to, const Work& work) {
     const Bf16* left = reinterpret_cast<const Bf16*>(tile_.queries) + strip.row / kTile * kGroup;
     const Bf16* right = reinterpret_cast<const Bf16*>(strip.block->keys) + step * 4 * kGroup;
@@ -125,7 +125,7 @@ class FlowProducts {
   // A quarter of what the strip's sums take: 32 columns of values, or those of a part of the keys.
   // The sums stay in the tiles. What these held goes to `to`.
   template <class Work>
-  inline __attribute__((always_inline)) void Add(const FlowStrip& strip, int step,
+  inline __attribute__((always_inline)) void Add(const StreamingRowBlock& strip, int step,
                                                  const Product& to, const Work& work) {
     constexpr int kParts = kFlowSteps / DIMS, kPart = kKeyChunks / kParts;
     constexpr int64_t kBeside = kKeyChunks * kTileNumbers;
@@ -169,7 +169,7 @@ class FlowProducts {
 
 }  // namespace
 
-// Strips of whole blocks whose rows' maxima stay, as most do after the first block: scores are
+// RowBlocks of whole blocks whose rows' maxima stay, as most do after the first block: scores are
 // weighed as soon as they are there, 64 keys at a time, so that they never leave the first cache.
 // The same operations as in AMX's other stages (amx_three_stage_pipeline-inl.h), in the same order
 // within a row.
@@ -183,7 +183,7 @@ namespace {
 
 // DIMS chunks of 32 dimensions, of queries and of values.
 template <int DIMS>
-class AttendFlow {
+class StreamingPipeline {
  public:
   static bool Serves(const TileBlock& tile) {
     return tile.slack == Whole::kSlack && tile.rows > kTile && Chunks(tile.head_dim) == DIMS &&
@@ -191,11 +191,11 @@ class AttendFlow {
   }
 
   // All rows of the tile have seen a score that is a number.
-  explicit AttendFlow(const TileBlock& tile)
+  explicit StreamingPipeline(const TileBlock& tile)
       : tile_(tile), products_(tile), scale_(_mm512_set1_ps(tile.softmax_scale)) {
-    constexpr int kStripFloats = kRows * kKeyBlock;
+    constexpr int kRowBlockFloats = kRows * kKeyBlock;
     float* free = tile.scores + 2 * kFlowFloats;
-    for (int i = 0; i < 2; ++i, free += kStripFloats / 2)
+    for (int i = 0; i < 2; ++i, free += kRowBlockFloats / 2)
       strips_[i].weights = reinterpret_cast<Bf16*>(free);
     again_.scores = free;
   }
@@ -203,12 +203,12 @@ class AttendFlow {
   // Attends to blocks without a mask; returns to how many: after one in which a fourth of all
   // strips had to be done again it ends early, and `calm` is set to false.
   int Run(const PackedBlock* blocks, int count, bool* calm) {
-    FlowStrip* last = nullptr;
+    StreamingRowBlock* last = nullptr;
     int b = 0;
     for (int i = 0; b < count && *calm; ++b) {
       const int before = agains_;
       for (int row = 0; row < tile_.rows; row += kRows, ++i) {
-        FlowStrip& next = strips_[i % 2];
+        StreamingRowBlock& next = strips_[i % 2];
         next.block = &blocks[b];
         next.row = row;
         last == nullptr ? First(next) : Advance(next, *last);
@@ -221,23 +221,23 @@ class AttendFlow {
   }
 
  private:
-  static constexpr int kRows = FlowStrip::kRows, kSteps = kFlowSteps;
+  static constexpr int kRows = StreamingRowBlock::kRows, kSteps = kFlowSteps;
   // Pauses are after every two products; a step has 32 rows to weigh.
   static constexpr int kAtPause = 4 / DIMS;
 
   inline __attribute__((always_inline)) void WeighSome() {
     Unroll<kAtPause>([&](int) __attribute__((always_inline)) { place_.WeighRow(scale_); });
   }
-  void WeighNext(FlowStrip& strip, int step) {
+  void WeighNext(StreamingRowBlock& strip, int step) {
     place_ = {&strip, products_.ScoresOf(step, 0).first,
-              strip.weights + step * 2 * FlowStrip::kWeightChunk, 0};
+              strip.weights + step * 2 * StreamingRowBlock::kWeightChunk, 0};
   }
 
   // The strip once more, and its state. Tiles are free.
-  __attribute__((noinline)) void DoAgain(FlowStrip& strip) {
+  __attribute__((noinline)) void DoAgain(StreamingRowBlock& strip) {
     ++agains_;
     again_.Place(tile_, *strip.block, strip.row);
-    ScoreStrip<Whole>(tile_, again_, NoWork());
+    ScoreRowBlock<Whole>(tile_, again_, NoWork());
     for (int r = 0; r < kRows; ++r) again_.FindLargest(tile_, r);
     again_.Begin(tile_, /*first=*/false);
     WeighPlace place{again_.scores, 0, again_.chunks};
@@ -248,12 +248,12 @@ class AttendFlow {
     of.group_end = strip.block->group_end;
     ScaleSums(of, strip.row, MinInt(tile_.rows, strip.row + kRows), again_.alphas);
     strip.left = reinterpret_cast<const Bf16*>(again_.scores);
-    strip.left_chunk = 2 * FlowStrip::kWeightChunk;
+    strip.left_chunk = 2 * StreamingRowBlock::kWeightChunk;
     Fence();
   }
 
   // Step 0 ends with the end of the strip before, whose scores have been weighed by then.
-  __attribute__((flatten)) void Advance(FlowStrip& next, FlowStrip& last) {
+  __attribute__((flatten)) void Advance(StreamingRowBlock& next, StreamingRowBlock& last) {
     const auto weigh = [&]() __attribute__((always_inline)) { WeighSome(); };
 #pragma GCC unroll 1
     for (int step = 0; step < kSteps; ++step) {
@@ -275,7 +275,7 @@ class AttendFlow {
     }
     Fence();
   }
-  __attribute__((noinline)) void First(FlowStrip& next) {
+  __attribute__((noinline)) void First(StreamingRowBlock& next) {
     next.Begin(tile_);
     for (int step = 0; step < kSteps; ++step) {
       Fence();
@@ -285,7 +285,7 @@ class AttendFlow {
       while (place_.row < (step + 1 < kSteps ? kRows : kTile)) place_.WeighRow(scale_);
     }
   }
-  __attribute__((noinline)) void Last(FlowStrip& last) {
+  __attribute__((noinline)) void Last(StreamingRowBlock& last) {
     while (place_.row < kRows) place_.WeighRow(scale_);
     if (products_.Sums().first != nullptr) StoreFourTiles(products_.Sums());
     if (!last.End(tile_)) DoAgain(last);
@@ -297,11 +297,11 @@ class AttendFlow {
   }
 
   const TileBlock& tile_;
-  FlowProducts<DIMS> products_;
+  StreamingProducts<DIMS> products_;
   const __m512 scale_;
-  FlowStrip strips_[2];
-  Strip<2> again_;
-  FlowPlace place_;
+  StreamingRowBlock strips_[2];
+  RowBlock<2> again_;
+  StreamingPlace place_;
   int agains_ = 0;
 };
 

@@ -32,22 +32,22 @@ class Pace {
   int64_t every_ = 0, left_ = 0;
 };
 
-// Strips of a tile's rows that have met a block in this call.
-struct BegunStrips {
+// RowBlocks of a tile's rows that have met a block in this call.
+struct BegunRowBlocks {
   bool of[kMostTileRows / kTile] = {};
 };
 
 template <class FORMAT, int ROWS>
-class AttendStages {
+class ThreeStagePipeline {
  public:
-  AttendStages(const TileBlock& tile, BegunStrips* begun) : tile_(tile), begun_(*begun) {}
+  ThreeStagePipeline(const TileBlock& tile, BegunRowBlocks* begun) : tile_(tile), begun_(*begun) {}
 
   // Returns whether maxima stayed in most strips, of those whose rows had all seen something.
   bool Run(const PackedBlock* blocks, int count) {
     int i = 0;
     for (int b = 0; b < count; ++b) {
       for (int row = 0; row < tile_.rows; row += kRows) {
-        Strip<ROWS>& next = strips_[i % 3];
+        RowBlock<ROWS>& next = strips_[i % 3];
         if (!next.Place(tile_, blocks[b], row)) continue;
         next.scores = tile_.scores + i % 3 * (kRows * kKeyBlock);
         Advance(&next, i > 0 ? &strips_[(i + 2) % 3] : nullptr,
@@ -66,15 +66,15 @@ class AttendStages {
   static constexpr int kChunkFloats = ROWS * kTileFloats;
 
   // Pauses between the products that a strip's sums take, and its scores.
-  int64_t AddPauses(const Strip<ROWS>& strip) const {
+  int64_t AddPauses(const RowBlock<ROWS>& strip) const {
     return strip.chunks / 2 * Chunks(tile_.value_dim) * kPauses<ROWS, FORMAT::kValueProducts>;
   }
-  int64_t ScorePauses(const Strip<ROWS>& strip) const {
+  int64_t ScorePauses(const RowBlock<ROWS>& strip) const {
     return strip.chunks / 2 * Chunks(tile_.head_dim) * kPauses<ROWS, FORMAT::kScoreProducts>;
   }
 
   // Scores of `next`, weights of `here` and sums of `last`, each unless it is nullptr.
-  void Advance(Strip<ROWS>* next, Strip<ROWS>* here, Strip<ROWS>* last) {
+  void Advance(RowBlock<ROWS>* next, RowBlock<ROWS>* here, RowBlock<ROWS>* last) {
     const int64_t pauses =
         (next == nullptr ? 0 : ScorePauses(*next)) + (last == nullptr ? 0 : AddPauses(*last));
     const int64_t steps = here == nullptr ? 0 : kRows * ((here->chunks + 3) / 4);
@@ -84,7 +84,8 @@ class AttendStages {
 
   // With so many steps of the softmax at a pause.
   template <int STEPS>
-  __attribute__((flatten)) void AdvanceBy(Strip<ROWS>* next, Strip<ROWS>* here, Strip<ROWS>* last) {
+  __attribute__((flatten)) void AdvanceBy(RowBlock<ROWS>* next, RowBlock<ROWS>* here,
+                                          RowBlock<ROWS>* last) {
     constexpr int kFinds = STEPS > 2 ? 2 : 1;
     const int64_t add_pauses = last == nullptr ? 0 : AddPauses(*last);
     const int64_t score_pauses = next == nullptr ? 0 : ScorePauses(*next);
@@ -101,7 +102,7 @@ class AttendStages {
       for (int i = 0; i < STEPS && place.chunks > 0; ++i)
         here->template WeighFourAt<FORMAT>(place, scale);
     };
-    if (next != nullptr) ScoreStrip<FORMAT>(tile_, *next, weigh_some);
+    if (next != nullptr) ScoreRowBlock<FORMAT>(tile_, *next, weigh_some);
     if (last != nullptr) {
       Add(
           *last, [&]() __attribute__((always_inline)) {
@@ -120,7 +121,7 @@ class AttendStages {
   }
 
   template <class Work>
-  inline __attribute__((always_inline)) void Add(const Strip<ROWS>& last, const Work& work) {
+  inline __attribute__((always_inline)) void Add(const RowBlock<ROWS>& last, const Work& work) {
     TileBlock block = tile_;
     block.values = last.block->values;
     block.group_begin = last.block->group_begin;
@@ -138,9 +139,9 @@ class AttendStages {
   }
 
   const TileBlock& tile_;
-  Strip<ROWS> strips_[3];
-  BegunStrips& begun_;
-  int raised_ = 0;  // Strips with a row whose maximum did not stay.
+  RowBlock<ROWS> strips_[3];
+  BegunRowBlocks& begun_;
+  int raised_ = 0;  // RowBlocks with a row whose maximum did not stay.
 };
 
 }  // namespace

@@ -146,7 +146,7 @@ inline void KeepSeenPairs(const float* packed, int dim, const uint8_t* seen, flo
   constexpr int kColumns = kPanel<Bf16Pairs>;
   for (int column = 0; column < dim; column += kColumns) {
     for (int pair = 0; pair < kRowPairs; ++pair) {
-      const __m512i mask = _mm512_set1_epi32(static_cast<int>(SeenOfPair(seen, pair)));
+      const __m512i mask = _mm512_set1_epi32(static_cast<int>(VisibleOfPair(seen, pair)));
       const int64_t at = int64_t{column} * kTileRows + pair * kColumns;
       for (int c = 0; c < kColumns; c += kTile)
         _mm512_storeu_si512(out + at + c,

@@ -62,7 +62,7 @@ inline __attribute__((always_inline)) bool ForEachRowPair(const QueryRows& rows,
 }
 
 // The bits of two rows' numbers in a pair, where those are seen.
-inline uint32_t SeenOfPair(const uint8_t* seen, int pair) {
+inline uint32_t VisibleOfPair(const uint8_t* seen, int pair) {
   return (seen[2 * pair] != 0 ? 0xffffu : 0) | (seen[2 * pair + 1] != 0 ? 0xffff0000u : 0);
 }
 

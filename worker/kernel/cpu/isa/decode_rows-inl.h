@@ -43,12 +43,12 @@ inline __attribute__((always_inline)) void FetchAhead(const std::byte* at, int64
 // A slot's products with each key, lane by lane.
 template <class V>
 struct LaneProducts {
-  alignas(64) float at[kLyingKeys][V::kLanes];
+  alignas(64) float at[kUnpackedKeys][V::kLanes];
 };
 
 // Of keys [first, first + kKeys) and SLOTS slots.
 template <class V, DataType TYPE, int SLOTS>
-__attribute__((flatten)) void MultiplyKeys(const LyingRows& rows, const std::byte* const* keys,
+__attribute__((flatten)) void MultiplyKeys(const UnpackedRows& rows, const std::byte* const* keys,
                                            const RowSlot* slots, int first,
                                            LaneProducts<V>* products) {
   constexpr int kKeys = 4, kBytes = kElementBytes<TYPE>;
@@ -92,7 +92,7 @@ inline __attribute__((always_inline)) typename V::F SumOfVectors(const typename 
 
 template <class V>
 __attribute__((flatten)) void AddLanes(const LaneProducts<V>& products, float* scores) {
-  for (int first = 0; first < kLyingKeys; first += V::kLanes) {
+  for (int first = 0; first < kUnpackedKeys; first += V::kLanes) {
     typename V::F square[V::kLanes];
     Unroll<V::kLanes>([&](int i) { square[i] = V::Load(products.at[first + i]); });
     V::Transpose(square);
@@ -106,7 +106,7 @@ template <class V>
 inline float WeighScores(RowSlot& slot, float* scores) {
   const typename V::F unseen = V::Set(kMinusInf);
   typename V::F top = unseen;
-  for (int k = 0; k < kLyingKeys; k += V::kLanes) {
+  for (int k = 0; k < kUnpackedKeys; k += V::kLanes) {
     const typename V::F seen = V::Choose(slot.seen >> k, V::Load(scores + k), unseen);
     V::Store(scores + k, seen);
     top = V::Max(seen, top);
@@ -121,7 +121,7 @@ inline float WeighScores(RowSlot& slot, float* scores) {
   }
   // Nothing but −inf so far: any finite reference gives weights of 0.
   const typename V::F reference = V::Set(slot.max == kMinusInf ? 0.0f : slot.max);
-  for (int k = 0; k < kLyingKeys; k += V::kLanes) {
+  for (int k = 0; k < kUnpackedKeys; k += V::kLanes) {
     const typename V::F weight =
         Exp2<V>(V::Mul(V::Sub(V::Load(scores + k), reference), V::Set(kLog2e)));
     V::Store(scores + k, weight);
@@ -139,10 +139,10 @@ namespace {
 // The values of some keys, and what SLOTS slots make of them.
 template <int SLOTS>
 struct WeighedValues {
-  const std::byte* at[kLyingKeys];
+  const std::byte* at[kUnpackedKeys];
   int count = 0;
   int64_t ahead = 0;
-  alignas(64) float weights[SLOTS][kLyingKeys];
+  alignas(64) float weights[SLOTS][kUnpackedKeys];
   float alphas[SLOTS];
 };
 
@@ -190,7 +190,7 @@ inline void AddRowValues(const WeighedValues<SLOTS>& values, int dim, const RowS
 template <class V, DataType TYPE, int SLOTS>
 void AddSeenValues(const WeighedValues<SLOTS>& all, int index, int dim, const RowSlot& slot) {
   WeighedValues<1> seen;
-  for (int k = 0; k < kLyingKeys; ++k) {
+  for (int k = 0; k < kUnpackedKeys; ++k) {
     if ((slot.seen >> k & 1) == 0) continue;
     seen.at[seen.count] = all.at[k];
     seen.weights[0][seen.count++] = all.weights[index][k];
@@ -212,19 +212,19 @@ namespace {
 inline constexpr int kFewSlots = 16;
 
 template <class V, DataType TYPE, int SLOTS>
-void AttendSlots(const LyingRows& rows, RowSlot* slots) {
-  const std::byte* keys[kLyingKeys];
+void AttendSlots(const UnpackedRows& rows, RowSlot* slots) {
+  const std::byte* keys[kUnpackedKeys];
   WeighedValues<SLOTS> values;
-  values.count = kLyingKeys;
+  values.count = kUnpackedKeys;
   values.ahead = rows.values_ahead;
-  for (int k = 0; k < kLyingKeys; ++k) {
+  for (int k = 0; k < kUnpackedKeys; ++k) {
     // Behind the last row it stands in: nobody sees the key.
     const int64_t row = MinInt(k, rows.count - 1);
     keys[k] = rows.keys + row * rows.key_stride;
     values.at[k] = rows.values + row * rows.value_stride;
   }
   LaneProducts<V> products[SLOTS];
-  for (int first = 0; first < kLyingKeys; first += 4)
+  for (int first = 0; first < kUnpackedKeys; first += 4)
     MultiplyKeys<V, TYPE, SLOTS>(rows, keys, slots, first, products);
   bool all_seen = true;
   for (int s = 0; s < SLOTS; ++s) {
@@ -238,14 +238,14 @@ void AttendSlots(const LyingRows& rows, RowSlot* slots) {
 }
 
 template <class V, DataType TYPE>
-void AttendRowsOf(const LyingRows& rows, RowSlot* slots, int count) {
+void AttendRowsOf(const UnpackedRows& rows, RowSlot* slots, int count) {
   for (; count >= 4; count -= 4, slots += 4) AttendSlots<V, TYPE, 4>(rows, slots);
   for (; count >= 2; count -= 2, slots += 2) AttendSlots<V, TYPE, 2>(rows, slots);
   if (count > 0) AttendSlots<V, TYPE, 1>(rows, slots);
 }
 
 template <class V>
-void AttendRows(const LyingRows& rows, RowSlot* slots, int count) {
+void AttendRows(const UnpackedRows& rows, RowSlot* slots, int count) {
   if (rows.dtype == DataType::kFp32) return AttendRowsOf<V, DataType::kFp32>(rows, slots, count);
   if (rows.dtype == DataType::kBf16) return AttendRowsOf<V, DataType::kBf16>(rows, slots, count);
   AttendRowsOf<V, DataType::kFp16>(rows, slots, count);

@@ -76,8 +76,8 @@ struct Avx2 {
   static uint32_t HalfBelow(const uint32_t* counters, const uint32_t* row, const PhiloxKeys& keys,
                             uint32_t threshold) {
     // So ordered, the words below come out side by side.
-    const __m128i lying = _mm_loadu_si128(reinterpret_cast<const __m128i*>(counters));
-    __m256i c0 = _mm256_cvtepu32_epi64(_mm_shuffle_epi32(lying, _MM_SHUFFLE(3, 1, 2, 0)));
+    const __m128i unpacked = _mm_loadu_si128(reinterpret_cast<const __m128i*>(counters));
+    __m256i c0 = _mm256_cvtepu32_epi64(_mm_shuffle_epi32(unpacked, _MM_SHUFFLE(3, 1, 2, 0)));
     __m256i c1 = _mm256_set1_epi64x(row[0]), c2 = _mm256_set1_epi64x(row[1]);
     __m256i c3 = _mm256_set1_epi64x(row[2]);
     const __m256i times_a = _mm256_set1_epi64x(kPhiloxA), times_b = _mm256_set1_epi64x(kPhiloxB);

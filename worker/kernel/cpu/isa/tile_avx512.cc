@@ -15,7 +15,7 @@ constexpr TileIsa MakeAvx512Isa() {
 
 }  // namespace
 
-void AttendRowsAvx512(const LyingRows& rows, RowSlot* slots, int count) {
+void AttendRowsAvx512(const UnpackedRows& rows, RowSlot* slots, int count) {
   AttendRows<Avx512>(rows, slots, count);
 }
 

@@ -25,8 +25,8 @@ constexpr TileIsa MakeAvx512Bf16Isa() {
   isa.drop_weights = DropWeights<Avx512>;
   isa.accumulate = AccumulatePairs;
   isa.accumulate_row = AccumulateRowPairs;
-  isa.attend_rows = AttendLyingPairs;
-  isa.lying_pairs = true;
+  isa.attend_rows = AttendUnpackedPairs;
+  isa.unpacked_pairs = true;
   isa.few_slots = kFewSlots;
   isa.gradients = &kPairGradients;
   isa.finish_row = FinishRowAmx;

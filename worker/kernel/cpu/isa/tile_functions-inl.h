@@ -29,7 +29,7 @@ constexpr TileIsa MakeTileIsa(const char* name) {
   isa.drop_weights = DropWeights<V>;
   isa.accumulate = Accumulate<V>;
   isa.accumulate_row = AccumulateRow<V>;
-  if constexpr (V::kLanes == kLyingKeys) {
+  if constexpr (V::kLanes == kUnpackedKeys) {
     isa.attend_rows = AttendRows<V>;
     isa.few_slots = kFewSlots;
   }

@@ -110,7 +110,7 @@ struct TileIsa {
   // finite; how many it did before one that it cannot. Sums below a max of −inf are not read.
   int (*attend)(const TileBlock& tile, const PackedBlock* blocks, int count);  // nullptr: none.
   AttendRowsFunction* attend_rows;                                             // nullptr: none.
-  bool lying_pairs;              // It takes pairs of bf16 numbers, of bf16 jobs alone.
+  bool unpacked_pairs;           // It takes pairs of bf16 numbers, of bf16 jobs alone.
   int few_slots;                 // Up to so many for a key it is faster than to pack.
   const GradientIsa* gradients;  // nullptr: `fp32` has them.
   // A row's output of its sums, rounded to `dtype`: as Finish (attention/numerics/partial.h).

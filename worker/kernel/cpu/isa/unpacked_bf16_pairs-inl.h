@@ -13,9 +13,9 @@ namespace annulus {
 
 namespace {
 
-struct LyingCall {
-  explicit LyingCall(const LyingRows& lying) : rows(lying) {
-    for (int k = 0; k < kLyingKeys; ++k) {
+struct UnpackedCall {
+  explicit UnpackedCall(const UnpackedRows& unpacked) : rows(unpacked) {
+    for (int k = 0; k < kUnpackedKeys; ++k) {
       // Behind the last row it stands in: nobody sees the key.
       const int64_t row = MinInt(k, rows.count - 1);
       keys[k] = rows.keys + row * rows.key_stride;
@@ -23,20 +23,20 @@ struct LyingCall {
     }
   }
 
-  const LyingRows& rows;
-  const std::byte *keys[kLyingKeys], *values[kLyingKeys];
+  const UnpackedRows& rows;
+  const std::byte *keys[kUnpackedKeys], *values[kUnpackedKeys];
   bool fetch = true;  // Once for all slots.
   bool is_turned = false;
   __m512 turned[kMaxHeadDim / 2];  // A pair of dimensions of all keys each.
 };
 
-inline void TurnKeys(LyingCall& call) {
+inline void TurnKeys(UnpackedCall& call) {
   if (call.is_turned) return;
   call.is_turned = true;
   const int dim = call.rows.head_dim;
   for (int d = 0; d < dim; d += kChunk) {
-    __m512 square[kLyingKeys];
-    Unroll<kLyingKeys>(
+    __m512 square[kUnpackedKeys];
+    Unroll<kUnpackedKeys>(
         [&](int k) { square[k] = _mm512_castsi512_ps(LoadPart32(call.keys[k], d, dim)); });
     Avx512::Transpose(square);
     Unroll<kTile>([&](int pair) { call.turned[d / 2 + pair] = square[pair]; });
@@ -44,17 +44,18 @@ inline void TurnKeys(LyingCall& call) {
 }
 
 // Number `n` of the lines that the keys of a call take, of those that come later.
-inline void FetchLine(const LyingCall& call, int n) {
+inline void FetchLine(const UnpackedCall& call, int n) {
   constexpr int kLine = 64;
-  FetchAhead<1>(call.keys[n % kLyingKeys] + int64_t{n / kLyingKeys} * kLine, call.rows.keys_ahead);
+  FetchAhead<1>(call.keys[n % kUnpackedKeys] + int64_t{n / kUnpackedKeys} * kLine,
+                call.rows.keys_ahead);
 }
 
 // Asks for a line of keys beside the products of each pair: all at once, while keys are turned,
 // they would wait for one another, and memory would idle meanwhile. In two sums, of even pairs and
 // of odd ones, for any number of slots: a row has the same bits whatever its neighbours.
 template <int SLOTS>
-__attribute__((flatten)) void ScoreLyingKeys(const LyingCall& call, const RowSlot* slots,
-                                             float (*scores)[kLyingKeys]) {
+__attribute__((flatten)) void ScoreUnpackedKeys(const UnpackedCall& call, const RowSlot* slots,
+                                                float (*scores)[kUnpackedKeys]) {
   constexpr int kSums = 2;
   __m512 sums[SLOTS][kSums];
   Unroll<SLOTS>([&](int s) { Unroll<kSums>([&](int i) { sums[s][i] = Avx512::Zero(); }); });
@@ -63,8 +64,8 @@ __attribute__((flatten)) void ScoreLyingKeys(const LyingCall& call, const RowSlo
       if (call.fetch) FetchLine(call, pair + i);
       const __m512 keys = call.turned[pair + i];
       Unroll<SLOTS>([&](int s) {
-        sums[s][i] = Bf16Pairs::AddTerm(keys, Avx512::Set(slots[s].query[pair * kLyingSlots + i]),
-                                        sums[s][i]);
+        sums[s][i] = Bf16Pairs::AddTerm(
+            keys, Avx512::Set(slots[s].query[pair * kUnpackedSlots + i]), sums[s][i]);
       });
     });
   }
@@ -85,22 +86,22 @@ __attribute__((flatten)) void ScoreLyingKeys(const LyingCall& call, const RowSlo
 namespace {
 
 inline bool IsWholeGroup(const RowSlot* slots) {
-  constexpr int kGap = 2 * (kLyingSlots - 1);
+  constexpr int kGap = 2 * (kUnpackedSlots - 1);
   return reinterpret_cast<uintptr_t>(slots[0].query) % sizeof(__m512) == 0 &&
-         slots[kLyingSlots - 1].query == slots[0].query + kGap;
+         slots[kUnpackedSlots - 1].query == slots[0].query + kGap;
 }
 
 // Not keys that are fewer than they could be, nor half a pair of pairs.
-inline bool ScoresGroups(const LyingRows& rows) {
-  return rows.count == kLyingKeys && rows.head_dim % 4 == 0;
+inline bool ScoresGroups(const UnpackedRows& rows) {
+  return rows.count == kUnpackedKeys && rows.head_dim % 4 == 0;
 }
 
 // of[k]: of key k two sums of each slot → scores of each slot, in the order of keys.
-inline void StoreGroupScores(const __m512 (&of)[kLyingKeys], __m512 scale,
-                             float (*scores)[kLyingKeys]) {
+inline void StoreGroupScores(const __m512 (&of)[kUnpackedKeys], __m512 scale,
+                             float (*scores)[kUnpackedKeys]) {
   constexpr __mmask16 kAll = Avx512::kAll;
-  __m512 twos[kLyingKeys / 2];  // In each quarter, of its two slots by two keys.
-  Unroll<kLyingKeys / 2>([&](int i) {
+  __m512 twos[kUnpackedKeys / 2];  // In each quarter, of its two slots by two keys.
+  Unroll<kUnpackedKeys / 2>([&](int i) {
     const __m512 even = _mm512_maskz_shuffle_ps(kAll, of[2 * i], of[2 * i + 1], 0x88);
     const __m512 odd = _mm512_maskz_shuffle_ps(kAll, of[2 * i], of[2 * i + 1], 0xdd);
     twos[i] = Avx512::Mul(Avx512::Add(even, odd), scale);
@@ -125,8 +126,8 @@ inline void StoreGroupScores(const __m512 (&of)[kLyingKeys], __m512 scale,
 
 // Two pairs of each key.
 inline void AddGroupProducts(const std::byte* keys, int64_t stride, __m512 query,
-                             __m512 (&sums)[kLyingKeys]) {
-  Unroll<kLyingKeys>([&](int k) {
+                             __m512 (&sums)[kUnpackedKeys]) {
+  Unroll<kUnpackedKeys>([&](int k) {
     double pairs;
     __builtin_memcpy(&pairs, keys + k % 4 * stride, sizeof(pairs));
     sums[k] = Bf16Pairs::AddTerm(_mm512_castpd_ps(_mm512_set1_pd(pairs)), query, sums[k]);
@@ -134,19 +135,19 @@ inline void AddGroupProducts(const std::byte* keys, int64_t stride, __m512 query
   });
 }
 
-// The same bits as ScoreLyingKeys.
-__attribute__((flatten)) inline void ScoreGroup(const LyingCall& call, const float* queries,
-                                                float (*scores)[kLyingKeys]) {
+// The same bits as ScoreUnpackedKeys.
+__attribute__((flatten)) inline void ScoreGroup(const UnpackedCall& call, const float* queries,
+                                                float (*scores)[kUnpackedKeys]) {
   constexpr int kLinePairs = 16;
-  __m512 sums[kLyingKeys];
-  Unroll<kLyingKeys>([&](int k) { sums[k] = Avx512::Zero(); });
+  __m512 sums[kUnpackedKeys];
+  Unroll<kUnpackedKeys>([&](int k) { sums[k] = Avx512::Zero(); });
   const int64_t stride = call.rows.key_stride;
   const int64_t ahead = call.fetch ? call.rows.keys_ahead : 0;
   for (int first = 0; 2 * first < call.rows.head_dim; first += kLinePairs) {
     const std::byte* line = call.rows.keys + first * sizeof(float);
     const std::byte* fetched = line;
     const int end = MinInt(kLinePairs, call.rows.head_dim / 2 - first);
-    for (int pair = 0; pair < end; pair += 2, queries += 2 * kLyingSlots) {
+    for (int pair = 0; pair < end; pair += 2, queries += 2 * kUnpackedSlots) {
       const std::byte* keys = line + pair * sizeof(float);
       // Else the compiler has an address in a register for each key.
       asm("" : "+r"(keys));
@@ -154,7 +155,7 @@ __attribute__((flatten)) inline void ScoreGroup(const LyingCall& call, const flo
       fetched += 2 * stride;
       AddGroupProducts(keys, stride, Avx512::Load(queries), sums);
     }
-    for (int k = end; k < kLyingKeys; ++k, fetched += stride) FetchAhead<1>(fetched, ahead);
+    for (int k = end; k < kUnpackedKeys; ++k, fetched += stride) FetchAhead<1>(fetched, ahead);
   }
   StoreGroupScores(sums, Avx512::Set(call.rows.score_scale), scores);
 }
@@ -168,12 +169,12 @@ __attribute__((flatten)) inline void ScoreGroup(const LyingCall& call, const flo
 
 namespace {
 
-inline constexpr int kLyingPairs = kLyingKeys / 2;  // Neighbouring keys.
+inline constexpr int kUnpackedPairs = kUnpackedKeys / 2;  // Neighbouring keys.
 
 // Weights, rounded, of some slots, whose sums are multiplied by their alphas.
 template <int SLOTS>
 struct PairWeights {
-  alignas(64) float pairs[SLOTS][kLyingPairs];
+  alignas(64) float pairs[SLOTS][kUnpackedPairs];
   float alphas[SLOTS];
 };
 
@@ -190,14 +191,14 @@ inline __m512 LastColumns(__m512 low, __m512 high) {
 
 // `seen`: of one slot alone, whose unseen values may be NaN or infinite.
 template <int SLOTS>
-__attribute__((flatten)) void AddLyingValues(const LyingCall& call,
-                                             const PairWeights<SLOTS>& weights,
-                                             const RowSlot* slots, uint32_t seen) {
+__attribute__((flatten)) void AddUnpackedValues(const UnpackedCall& call,
+                                                const PairWeights<SLOTS>& weights,
+                                                const RowSlot* slots, uint32_t seen) {
   const int dim = call.rows.value_dim;
   for (int column = 0; column < dim; column += kChunk) {
     __m512 low[SLOTS], high[SLOTS];
     Unroll<SLOTS>([&](int s) { low[s] = high[s] = Avx512::Zero(); });
-    for (int p = 0; p < kLyingPairs; ++p) {
+    for (int p = 0; p < kUnpackedPairs; ++p) {
       __m512i row[2];
       Unroll<2>([&](int i) {
         const std::byte* values = call.values[2 * p + i];
@@ -225,14 +226,14 @@ __attribute__((flatten)) void AddLyingValues(const LyingCall& call,
 }
 
 template <int SLOTS>
-void AttendPairs(LyingCall& call, RowSlot* slots) {
-  alignas(64) float scores[SLOTS][kLyingKeys];
+void AttendPairs(UnpackedCall& call, RowSlot* slots) {
+  alignas(64) float scores[SLOTS][kUnpackedKeys];
   PairWeights<SLOTS> weights;
-  if (SLOTS == kLyingSlots && ScoresGroups(call.rows) && IsWholeGroup(slots)) {
+  if (SLOTS == kUnpackedSlots && ScoresGroups(call.rows) && IsWholeGroup(slots)) {
     ScoreGroup(call, slots[0].query, scores);
   } else {
     TurnKeys(call);
-    ScoreLyingKeys<SLOTS>(call, slots, scores);
+    ScoreUnpackedKeys<SLOTS>(call, slots, scores);
   }
   call.fetch = false;
   bool all_seen = true;
@@ -242,19 +243,19 @@ void AttendPairs(LyingCall& call, RowSlot* slots) {
     _mm256_store_si256(reinterpret_cast<__m256i*>(weights.pairs[s]), rounded);
     all_seen = all_seen && slots[s].seen == kSeesAll;
   }
-  if (all_seen) return AddLyingValues<SLOTS>(call, weights, slots, kSeesAll);
+  if (all_seen) return AddUnpackedValues<SLOTS>(call, weights, slots, kSeesAll);
   for (int s = 0; s < SLOTS; ++s) {
     PairWeights<1> one;
     one.alphas[0] = weights.alphas[s];
     __builtin_memcpy(one.pairs[0], weights.pairs[s], sizeof(one.pairs[0]));
-    AddLyingValues<1>(call, one, &slots[s], slots[s].seen);
+    AddUnpackedValues<1>(call, one, &slots[s], slots[s].seen);
   }
 }
 
-void AttendLyingPairs(const LyingRows& rows, RowSlot* slots, int count) {
-  LyingCall call(rows);
-  for (; count >= kLyingSlots; count -= kLyingSlots, slots += kLyingSlots)
-    AttendPairs<kLyingSlots>(call, slots);
+void AttendUnpackedPairs(const UnpackedRows& rows, RowSlot* slots, int count) {
+  UnpackedCall call(rows);
+  for (; count >= kUnpackedSlots; count -= kUnpackedSlots, slots += kUnpackedSlots)
+    AttendPairs<kUnpackedSlots>(call, slots);
   if (count >= 4) AttendPairs<4>(call, slots), count -= 4, slots += 4;
   if (count >= 2) AttendPairs<2>(call, slots), count -= 2, slots += 2;
   if (count > 0) AttendPairs<1>(call, slots);

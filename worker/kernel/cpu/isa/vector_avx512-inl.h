@@ -60,8 +60,8 @@ struct Avx512 {
                              uint32_t threshold) {
     // So ordered, the words below come out side by side.
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    const __m256i lying = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(counters));
-    __m512i c0 = _mm512_maskz_cvtepu32_epi64(kEight, _mm256_permutevar8x32_epi32(lying, order));
+    const __m256i unpacked = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(counters));
+    __m512i c0 = _mm512_maskz_cvtepu32_epi64(kEight, _mm256_permutevar8x32_epi32(unpacked, order));
     __m512i c1 = _mm512_set1_epi64(row[0]), c2 = _mm512_set1_epi64(row[1]);
     __m512i c3 = _mm512_set1_epi64(row[2]);
     const __m512i times_a = _mm512_set1_epi64(kPhiloxA), times_b = _mm512_set1_epi64(kPhiloxB);

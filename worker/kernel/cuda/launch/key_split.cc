@@ -16,9 +16,9 @@ constexpr int64_t kLeastChunk = 4;
 
 }  // namespace
 
-KeyChunks SplitKeys(const KernelJob& job, absl::Span<const KernelTask> tasks, bool hopper,
-                    int64_t partial_bytes) {
-  KeyChunks whole;
+KvSplit SplitKeys(const KernelJob& job, absl::Span<const KernelTask> tasks, bool hopper,
+                  int64_t partial_bytes) {
+  KvSplit whole;
   if (job.spec->deterministic || tasks.empty()) return whole;
   int64_t key_blocks = 0;
   for (const KernelTask& bound : tasks) {
@@ -34,7 +34,7 @@ KeyChunks SplitKeys(const KernelJob& job, absl::Span<const KernelTask> tasks, bo
   const int64_t enough = kMultiprocessors * (hopper ? kHopperBlocks : kPortableBlocks);
   const int64_t chunks =
       std::min({enough / std::max<int64_t>(1, tiles * heads), fit, key_blocks / kLeastChunk});
-  return chunks < 2 ? whole : CutIntoChunks(tasks, chunks);
+  return chunks < 2 ? whole : SplitKvIntoChunks(tasks, chunks);
 }
 
 }  // namespace annulus::cuda

@@ -15,8 +15,8 @@ namespace annulus::cuda {
 // on the call's shape and on which kernel serves it (`hopper`: that of sm_90a) alone, not on the
 // GPU. No chunks: the call stays whole; so do deterministic jobs, whose rows fold all keys in one
 // order. A pure function.
-KeyChunks SplitKeys(const KernelJob& job, absl::Span<const KernelTask> tasks, bool hopper,
-                    int64_t partial_bytes);
+KvSplit SplitKeys(const KernelJob& job, absl::Span<const KernelTask> tasks, bool hopper,
+                  int64_t partial_bytes);
 
 }  // namespace annulus::cuda
 

@@ -79,7 +79,7 @@ bool IsLong(const CallView& call, int32_t index, int64_t most) {
   const Task& task = call.tasks[index].task;
   if (task.k_end - task.k_begin <= most) return false;
   for (int64_t row = task.q_begin; row < task.q_end; row += kChunkRows) {
-    if (SeenKeys(call, index, {row, std::min(row + kChunkRows, task.q_end)}) > most) return true;
+    if (VisibleKeys(call, index, {row, std::min(row + kChunkRows, task.q_end)}) > most) return true;
   }
   return false;
 }
@@ -114,7 +114,7 @@ double PairCost::Of(const KernelTask& bound) const {
   return (queries ? of_queries_ : 0) + (bound.out_kv.data != nullptr ? of_keys_ : 0);
 }
 
-int64_t SeenKeys(const CallView& call, int32_t index, Interval rows) {
+int64_t VisibleKeys(const CallView& call, int32_t index, Interval rows) {
   const Task& task = call.tasks[index].task;
   const int64_t all = task.k_end - task.k_begin;
   if (task.coverage == Coverage::kFull) return all;

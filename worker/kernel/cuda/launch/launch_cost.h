@@ -31,7 +31,7 @@ class PairCost {
 };
 
 // So many keys of a task, at most, are in tiles of which shard-local query rows `rows` see some.
-int64_t SeenKeys(const CallView& call, int32_t task, Interval rows);
+int64_t VisibleKeys(const CallView& call, int32_t task, Interval rows);
 
 struct LongKeysRule {
   double max_work = kMaxLaunchWork;

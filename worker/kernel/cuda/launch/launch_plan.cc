@@ -240,9 +240,9 @@ std::vector<TensorMapSpec> MapsOf(const KernelJob& job, absl::Span<const KernelT
   return maps;
 }
 
-Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks, const SeenRows& visible,
-                  const LaunchPieces& pieces, PlanMemory* memory, bool hopper,
-                  int64_t cached_bytes) {
+Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                  const VisibleRows& visible, const LaunchPieces& pieces, PlanMemory* memory,
+                  bool hopper, int64_t cached_bytes) {
   PlanMemory::Lists& plan = *memory->lists();
   TableImage image(job, memory->tables());
   for (const TaskPiece& piece : pieces) image.AddTask(tasks[piece.task], piece, visible);

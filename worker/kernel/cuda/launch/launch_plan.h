@@ -14,7 +14,7 @@
 
 namespace annulus::cuda {
 
-// Launches of the forward kernel, whose pieces CutCall has cut: pure functions, no device.
+// Launches of the forward kernel, whose pieces SplitLaunches has cut: pure functions, no device.
 
 // Which instantiation serves a job. Dimensions are at most kMaxDim, the type fp32, fp16 or bf16.
 ForwardKind KindOf(const KernelJob& job);
@@ -51,9 +51,9 @@ class PlanMemory {
 // `cached_bytes`: keys and values that a GPU's L2 cache keeps while many blocks go through them, as
 // the kernel of sm_90a goes through the heads.
 inline constexpr int64_t kCachedBytes = int64_t{32} << 20;
-Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks, const SeenRows& visible,
-                  const LaunchPieces& pieces, PlanMemory* memory, bool hopper = false,
-                  int64_t cached_bytes = kCachedBytes);
+Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                  const VisibleRows& visible, const LaunchPieces& pieces, PlanMemory* memory,
+                  bool hopper = false, int64_t cached_bytes = kCachedBytes);
 // `to`: where the launch's tables have the maps of its pieces' tasks.
 void PutMaps(absl::Span<const std::byte> encoded, const LaunchPieces& pieces, std::byte* to);
 

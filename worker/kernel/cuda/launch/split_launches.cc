@@ -39,8 +39,8 @@ int64_t TaskBytes(const KernelJob& job, const KernelTask& bound, bool hopper) {
 
 class CallCutter {
  public:
-  CallCutter(const KernelJob& job, absl::Span<const KernelTask> tasks, const SeenRows& visible,
-             const CutRule& rule)
+  CallCutter(const KernelJob& job, absl::Span<const KernelTask> tasks, const VisibleRows& visible,
+             const LaunchSplitRule& rule)
       : job_(job), tasks_(tasks), visible_(visible), rule_(rule) {}
 
   absl::StatusOr<std::vector<LaunchPieces>> Cut() {
@@ -96,7 +96,7 @@ class CallCutter {
   // Of rows [begin, end) of a task, about.
   double WorkOf(int32_t index, int64_t begin, int64_t end) const {
     const Task& task = tasks_[index].task;
-    const int64_t keys = SeenKeys({job_, tasks_, visible_}, index, {begin, end});
+    const int64_t keys = VisibleKeys({job_, tasks_, visible_}, index, {begin, end});
     return static_cast<double>((end - begin) * (task.head_end - task.head_begin)) *
            static_cast<double>(keys) * cost_.Of(tasks_[index]);
   }
@@ -160,8 +160,8 @@ class CallCutter {
 
   const KernelJob& job_;
   const absl::Span<const KernelTask> tasks_;
-  const SeenRows& visible_;
-  const CutRule rule_;
+  const VisibleRows& visible_;
+  const LaunchSplitRule rule_;
   const PairCost cost_{job_};
   const int64_t of_sequence_ = SequenceBytes(job_);
   absl::flat_hash_set<int64_t> sequences_;  // Of the launch's rows, where its tables have them.
@@ -176,9 +176,10 @@ class CallCutter {
 
 }  // namespace
 
-absl::StatusOr<std::vector<LaunchPieces>> CutCall(const KernelJob& job,
-                                                  absl::Span<const KernelTask> tasks,
-                                                  const SeenRows& visible, const CutRule& rule) {
+absl::StatusOr<std::vector<LaunchPieces>> SplitLaunches(const KernelJob& job,
+                                                        absl::Span<const KernelTask> tasks,
+                                                        const VisibleRows& visible,
+                                                        const LaunchSplitRule& rule) {
   return CallCutter(job, tasks, visible, rule).Cut();
 }
 

@@ -24,7 +24,7 @@ struct TaskPiece {
 // What one launch does, in task order.
 using LaunchPieces = std::vector<TaskPiece>;
 
-struct CutRule {
+struct LaunchSplitRule {
   int64_t max_bytes = 0;      // Of a launch's tables.
   int64_t more_of_task = 0;   // Bytes of them that a task takes beside those of the forward kernel.
   bool hopper = false;        // For the kernel of sm_90a (hopper_plan.h).
@@ -36,9 +36,10 @@ struct CutRule {
 // tasks in list order, within launches and from one to the next. RESOURCE_EXHAUSTED where the least
 // piece's do not: what a launch's tables hold is of its rows, so that 4 MiB fit 64 rows of every
 // job that is admitted.
-absl::StatusOr<std::vector<LaunchPieces>> CutCall(const KernelJob& job,
-                                                  absl::Span<const KernelTask> tasks,
-                                                  const SeenRows& visible, const CutRule& rule);
+absl::StatusOr<std::vector<LaunchPieces>> SplitLaunches(const KernelJob& job,
+                                                        absl::Span<const KernelTask> tasks,
+                                                        const VisibleRows& visible,
+                                                        const LaunchSplitRule& rule);
 
 // Calls fn(sequence) for each sequence that has some of the shard-local query rows `rows`, in
 // order.

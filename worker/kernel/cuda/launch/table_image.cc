@@ -54,7 +54,7 @@ Element ElementOf(DataType dtype) {
 
 ChangeRule ChangeRuleOf(const KernelJob& job) {
   const ScoreModifiers& modifiers = job.spec->modifiers;
-  const PairInputs& pairs = job.layout->pairs();
+  const BiasAndMaskInputs& pairs = job.layout->pairs();
   ChangeRule rule = {};
   if (modifiers.soft_cap) SetCap(*modifiers.soft_cap, &rule);
   rule.alibi = !modifiers.alibi_slopes.empty();
@@ -115,7 +115,7 @@ int32_t TableImage::RunsOf(const RowMap& rows) {
 }
 
 void TableImage::AddSpans(const KernelTask& bound, const TaskPiece& piece,
-                          const SeenRows& visible) {
+                          const VisibleRows& visible) {
   const size_t at = classes_.size();
   classes_.resize(at + job_.mask->classes(), 0);
   job_.mask->ForEachClass(bound.task.head_begin, bound.task.head_end, [&](int32_t head, int32_t) {
@@ -138,7 +138,8 @@ void TableImage::AddSpans(const KernelTask& bound, const TaskPiece& piece,
   });
 }
 
-void TableImage::AddTask(const KernelTask& bound, const TaskPiece& piece, const SeenRows& visible) {
+void TableImage::AddTask(const KernelTask& bound, const TaskPiece& piece,
+                         const VisibleRows& visible) {
   const BlockLayout& layout = *job_.layout;
   const Task& task = bound.task;
   const auto heads = [](const BlockView& view) {

@@ -46,7 +46,7 @@ class TableImage {
   TableImage(const KernelJob& job, TableLists* lists);
 
   // Rows of a task, the next of ForwardTables::tasks.
-  void AddTask(const KernelTask& bound, const TaskPiece& piece, const SeenRows& visible);
+  void AddTask(const KernelTask& bound, const TaskPiece& piece, const VisibleRows& visible);
   // `units`: tasks in the order in which they were added. Where they lie is filled in.
   void AddItem(ForwardItem item, absl::Span<const int32_t> units);
 
@@ -68,7 +68,7 @@ class TableImage {
   void AddSequences(ForwardTables* at, std::vector<std::byte>* bytes) const;
   // Where the runs of a row map are.
   int32_t RunsOf(const RowMap& rows);
-  void AddSpans(const KernelTask& bound, const TaskPiece& piece, const SeenRows& visible);
+  void AddSpans(const KernelTask& bound, const TaskPiece& piece, const VisibleRows& visible);
 
   const KernelJob& job_;
   const ChangeRule change_;

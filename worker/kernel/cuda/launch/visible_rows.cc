@@ -15,7 +15,7 @@ bool IsStriped(const RowMap& rows) {
 
 }  // namespace
 
-SeenRows::SeenRows(const MaskMap& mask, absl::Span<const KernelTask> tasks, ComputePool& pool)
+VisibleRows::VisibleRows(const MaskMap& mask, absl::Span<const KernelTask> tasks, ComputePool& pool)
     : pieces_(mask) {
   const auto asked = pieces_.Cut(tasks);
   const auto ask = [&](const Pieces::Asked& of) {
@@ -34,7 +34,7 @@ SeenRows::SeenRows(const MaskMap& mask, absl::Span<const KernelTask> tasks, Comp
                    [&](int64_t index, int) { ask(asked[next + index]); });
 }
 
-int64_t SeenRows::Spans(int32_t task, int32_t q_head, Interval rows) const {
+int64_t VisibleRows::Spans(int32_t task, int32_t q_head, Interval rows) const {
   int64_t spans = 0;
   ForEach(task, q_head, rows, [&](Interval part, absl::Span<const Sweep> sweeps, int64_t) {
     spans += part.length() * static_cast<int64_t>(sweeps.size());

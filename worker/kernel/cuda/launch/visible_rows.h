@@ -17,10 +17,10 @@ namespace annulus::cuda {
 // The visible keys of every query row of every task of a call, in shard-local key rows, clipped to
 // the task's keys: as CallVisibility (visibility.h), by stretches of rows. A plan asks for tiles of
 // rows, and under most masks a tile is one stretch or two. Immutable after construction.
-class SeenRows {
+class VisibleRows {
  public:
   // Mask and tasks must outlive this. Uses `pool` where many rows must be asked for one by one.
-  SeenRows(const MaskMap& mask, absl::Span<const KernelTask> tasks, ComputePool& pool);
+  VisibleRows(const MaskMap& mask, absl::Span<const KernelTask> tasks, ComputePool& pool);
 
   // What query head `q_head` of rows `rows` of a task sees: calls fn(part, sweeps, skip) for
   // stretches of them, as TaskSweeps::ForEach.
@@ -50,7 +50,7 @@ class SeenRows {
 struct CallView {
   const KernelJob& job;
   absl::Span<const KernelTask> tasks;
-  const SeenRows& visible;
+  const VisibleRows& visible;
 };
 
 }  // namespace annulus::cuda

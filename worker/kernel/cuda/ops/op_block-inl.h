@@ -9,7 +9,7 @@ namespace annulus::cuda {
 // scores are all −infinity has seen them all the same (docs/numerics.md). So has one of which NaN
 // has hidden every max.
 template <class GPU>
-ANNULUS_GPU void MergeMeans(const OpCell<GPU>& cell, int64_t row, int64_t head) {
+ANNULUS_GPU void MergeNormalized(const OpCell<GPU>& cell, int64_t row, int64_t head) {
   float from_max = cell.Read(cell.Source(row, head, 1));
   float from_weight = cell.Read(cell.Source(row, head, 2));
   const float max = cell.Read(cell.Target(row, head, 1));
@@ -138,7 +138,7 @@ struct OpBlock : OpMerge<GPU> {
     else if constexpr (KIND == OpKind::kMergeAll)
       this->MergeAll(row, head);
     else if constexpr (KIND == OpKind::kMergeMeans)
-      MergeMeans(*this, row, head);
+      MergeNormalized(*this, row, head);
     else if constexpr (KIND == OpKind::kRoundState)
       RoundState(row, head);
     else if constexpr (KIND == OpKind::kFinish)

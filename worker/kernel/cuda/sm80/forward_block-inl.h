@@ -55,7 +55,7 @@ struct ForwardBlock {
                               KeyTiles<GPU, CONFIG>& tiles, SlotState& state,
                               typename Products::Sums& sums) const {
     const Products products{gpu, args.head_dim, args.value_dim};
-    const UnsoundValues<GPU, CONFIG> values{gpu, args, task};
+    const NonfiniteValues<GPU, CONFIG> values{gpu, args, task};
     LoadValues<GPU, CONFIG>(gpu, args, task, item.kv_head, at.tile);
     gpu.CommitCopies();
     gpu.template WaitCopies<1>();
@@ -73,11 +73,11 @@ struct ForwardBlock {
     const uint32_t seen = softmax.Weigh(at, scores, state, shrink);
     gpu.template WaitCopies<1>();
     gpu.Sync();  // Values are there.
-    const bool unsound = at.masked && values.Hide();
+    const bool nonfinite = at.masked && values.Hide();
     products.Accumulate(
         scores, [&](float sum, int half, float more) { return GPU::Fma(sum, shrink[half], more); },
         sums);
-    if (unsound) values.Add(item.kv_head, at.tile, scores, seen, sums);
+    if (nonfinite) values.Add(item.kv_head, at.tile, scores, seen, sums);
     gpu.Sync();  // Values may be overwritten.
     return next;
   }

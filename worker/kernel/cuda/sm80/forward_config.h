@@ -32,8 +32,8 @@ struct ForwardConfig {
   static constexpr uint32_t kWeightsAt = kValuesAt + kKeys * kRowBytes;
   static constexpr uint32_t kMasksAt = kWeightsAt + (kWide ? kTileSlots * kWeightBytes : 0);
   static constexpr uint32_t kKeyRowsAt = kMasksAt + 2 * kTileSlots * 8;  // int32, two tiles'
-  static constexpr uint32_t kUnsoundAt = kKeyRowsAt + 2 * kKeys * 4;     // int32 of each key
-  static constexpr uint32_t kSharesAt = kUnsoundAt + kKeys * 4;          // 8 bytes of each slot
+  static constexpr uint32_t kNonfiniteAt = kKeyRowsAt + 2 * kKeys * 4;   // int32 of each key
+  static constexpr uint32_t kSharesAt = kNonfiniteAt + kKeys * 4;        // 8 bytes of each slot
   static constexpr uint32_t kNextAt = kSharesAt + kTileSlots * 8;        // int32 of two warps
   static constexpr uint32_t kSlotsAt = kNextAt + 16;
   static constexpr int kSlotFields = CHANGES ? 16 : 6;  // 4 bytes of each slot

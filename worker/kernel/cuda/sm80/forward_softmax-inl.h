@@ -22,7 +22,7 @@ struct Softmax {
   int lane = gpu.Thread() % 32, warp = gpu.Thread() / 32;
 
   // Which of a thread's scores its slots see.
-  ANNULUS_GPU uint32_t SeenOf(const KeyTile& at) const {
+  ANNULUS_GPU uint32_t VisibleOf(const KeyTile& at) const {
     uint32_t seen = 0;
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -43,7 +43,7 @@ struct Softmax {
   // each slot to the new maximum. Returns what is seen.
   ANNULUS_GPU uint32_t Weigh(const KeyTile& at, Scores& scores, SlotState& state,
                              float (&shrink)[2]) const {
-    uint32_t seen = SeenOf(at);
+    uint32_t seen = VisibleOf(at);
     ANNULUS_UNROLL
     for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile) {
       ANNULUS_UNROLL

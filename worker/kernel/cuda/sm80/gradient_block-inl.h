@@ -82,12 +82,12 @@ struct GradientParts {
   ANNULUS_GPU void AddFirst(const GradientPart& part, const typename Products::First& product,
                             const Scores& d_scores, uint32_t seen, int32_t first,
                             Sums& sums) const {
-    const UnsoundRows<GPU, CONFIG, typename Products::First> unsound{
+    const NonfiniteRows<GPU, CONFIG, typename Products::First> nonfinite{
         gpu, args.forward, product, CONFIG::kFirstAt, args.forward.head_dim};
     const float scale = args.forward.scale;
     const auto add = [&](float sum, int, float more) { return GPU::Fma(scale, more, sum); };
-    if (part.masked && unsound.Hide()) {
-      unsound.Add(
+    if (part.masked && nonfinite.Hide()) {
+      nonfinite.Add(
           d_scores, seen,
           [&](int i) { return kOfQueries ? rows.Key(first + i) : rows.Query(first + i); }, add,
           sums);
@@ -98,11 +98,11 @@ struct GradientParts {
   ANNULUS_GPU void AddSecond(const GradientPart& part, const typename Products::Second& product,
                              const Scores& weights, uint32_t seen, int32_t first,
                              Sums& sums) const {
-    const UnsoundRows<GPU, CONFIG, typename Products::Second> unsound{
+    const NonfiniteRows<GPU, CONFIG, typename Products::Second> nonfinite{
         gpu, args.forward, product, CONFIG::kSecondAt, args.forward.value_dim};
     const auto add = [](float sum, int, float more) { return sum + more; };
-    if (part.masked && unsound.Hide())
-      unsound.Add(
+    if (part.masked && nonfinite.Hide())
+      nonfinite.Add(
           weights, seen, [&](int i) { return rows.DOut(first + i); }, add, sums);
     product.Accumulate(weights, add, sums);
   }

@@ -47,8 +47,8 @@ struct GradientConfig {
   static constexpr uint32_t kMasksAt =
       kWeightsAt + (kWide || CHANGES ? kTileSlots * kWeightBytes : 0);
   static constexpr uint32_t kKeyRowsAt = kMasksAt + 2 * kTileSlots * 8;  // int32, two tiles'
-  static constexpr uint32_t kUnsoundAt = kKeyRowsAt + 2 * kKeys * 4;     // int32 of a part's rows
-  static constexpr uint32_t kSharesAt = kUnsoundAt + kTileSlots * 4;     // 8 bytes of each own row
+  static constexpr uint32_t kNonfiniteAt = kKeyRowsAt + 2 * kKeys * 4;   // int32 of a part's rows
+  static constexpr uint32_t kSharesAt = kNonfiniteAt + kTileSlots * 4;   // 8 bytes of each own row
   static constexpr uint32_t kNextAt = kSharesAt + kTileSlots * 8;        // int32 of two warps
   static constexpr uint32_t kLseAt = kNextAt + 16;                       // float of each slot
   static constexpr uint32_t kLseRestAt = kLseAt + kTileSlots * 4;        // its rest, times log2(e)

@@ -163,7 +163,7 @@ class GridMaker {
 
 // What the rows of each chunk of a piece see, by the hull of all heads.
 void AddHulls(const KernelJob& job, const KernelTask& bound, const TaskPiece& piece,
-              const SeenRows& visible, std::vector<KeySpan32>* hulls) {
+              const VisibleRows& visible, std::vector<KeySpan32>* hulls) {
   for (int64_t begin = piece.q_begin; begin < piece.q_end;) {
     const int64_t end = std::min(piece.q_end, (begin / kChunkRows + 1) * kChunkRows);
     KeySpan32 hull = {std::numeric_limits<int32_t>::max(), 0};
@@ -213,17 +213,17 @@ GradientTask GradientTaskOf(const KernelJob& job, const KernelTask& bound) {
 
 absl::StatusOr<std::vector<LaunchPieces>> CutGradients(const KernelJob& job,
                                                        absl::Span<const KernelTask> tasks,
-                                                       const SeenRows& visible, int64_t max_bytes,
-                                                       double max_work) {
+                                                       const VisibleRows& visible,
+                                                       int64_t max_bytes, double max_work) {
   // A task is one of queries' units and one of keys', and may be alone in its groups.
-  CutRule rule;
+  LaunchSplitRule rule;
   rule.max_bytes = max_bytes;
   rule.more_of_task = static_cast<int64_t>(sizeof(GradientTask) + 2 * sizeof(int32_t)) +
                       (TurnsOf(job) + 1) * static_cast<int64_t>(sizeof(GradientGroup)) +
                       4 * 16;  // Four tables more begin at multiples of 16.
   rule.whole_chunks = true;
   rule.max_work = max_work;
-  return CutCall(job, tasks, visible, rule);
+  return SplitLaunches(job, tasks, visible, rule);
 }
 
 GradientArgs GradientLaunch::ArgsOf(const GradientGrid& grid) const {
@@ -234,7 +234,7 @@ GradientArgs GradientLaunch::ArgsOf(const GradientGrid& grid) const {
 }
 
 GradientLaunch MakeGradientLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                                  const SeenRows& visible, const LaunchPieces& pieces,
+                                  const VisibleRows& visible, const LaunchPieces& pieces,
                                   PlanMemory* memory) {
   TableImage image(job, memory->tables());
   std::vector<GradientTask> more;
@@ -260,7 +260,7 @@ GradientLaunch MakeGradientLaunch(const KernelJob& job, absl::Span<const KernelT
   args.units = AppendTable(grids.units, &launch.bytes);
   args.groups = AppendTable(grids.groups, &launch.bytes);
   args.kept = job.spec->dropout ? static_cast<float>(1 / (1 - job.spec->dropout->rate)) : 1.0f;
-  const PairInputs& pairs = job.layout->pairs();
+  const BiasAndMaskInputs& pairs = job.layout->pairs();
   args.d_bias = pairs.d_bias;
   args.d_bias_per_head = pairs.bias_heads != 1;
   args.d_bias_bytes = pairs.width * 4;

@@ -23,10 +23,12 @@ int64_t TurnsOf(const KernelJob& job);
 // What a task has beside its ForwardTask; no hulls.
 GradientTask GradientTaskOf(const KernelJob& job, const KernelTask& bound);
 
-// Cuts a call as CutCall does, at whole chunks of rows: a tile of slots gives its keys one sum.
+// Cuts a call as SplitLaunches does, at whole chunks of rows: a tile of slots gives its keys one
+// sum.
 absl::StatusOr<std::vector<LaunchPieces>> CutGradients(const KernelJob& job,
                                                        absl::Span<const KernelTask> tasks,
-                                                       const SeenRows& visible, int64_t max_bytes,
+                                                       const VisibleRows& visible,
+                                                       int64_t max_bytes,
                                                        double max_work = kMaxLaunchWork);
 
 // One launch: `groups` of them from entry `first_group` on.
@@ -46,7 +48,7 @@ struct GradientLaunch {
   GradientArgs ArgsOf(const GradientGrid& grid) const;
 };
 GradientLaunch MakeGradientLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                                  const SeenRows& visible, const LaunchPieces& pieces,
+                                  const VisibleRows& visible, const LaunchPieces& pieces,
                                   PlanMemory* memory);
 
 }  // namespace annulus::cuda

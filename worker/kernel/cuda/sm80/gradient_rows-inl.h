@@ -148,10 +148,10 @@ struct GradientSums {
   }
 };
 
-// As UnsoundValues: rows of a part with infinite values or NaN, that some of a block's own rows do
-// not see. PRODUCT has the part, `dim` columns of it.
+// As NonfiniteValues: rows of a part with infinite values or NaN, that some of a block's own rows
+// do not see. PRODUCT has the part, `dim` columns of it.
 template <class GPU, class CONFIG, class PRODUCT>
-struct UnsoundRows {
+struct NonfiniteRows {
   using Scores = typename PRODUCT::Scores;
   using Sums = typename PRODUCT::Sums;
 
@@ -168,14 +168,14 @@ struct UnsoundRows {
     const int row = gpu.Thread() / kThreadsOfRow, first = gpu.Thread() % kThreadsOfRow;
     const uint32_t row_at = at + row * CONFIG::kRowBytes;
     const int chunks = Columns(dim) * CONFIG::kBytes / 16;
-    bool unsound = false;
+    bool nonfinite = false;
     ANNULUS_NO_UNROLL
     for (int chunk = first; chunk < chunks; chunk += kThreadsOfRow)
-      unsound |= IsUnsound<CONFIG>(gpu.template LoadShared<Chunk>(row_at + chunk * 16));
-    if (!gpu.SyncOr(unsound)) return false;
-    int any = unsound ? 1 : 0;
+      nonfinite |= IsNonfinite<CONFIG>(gpu.template LoadShared<Chunk>(row_at + chunk * 16));
+    if (!gpu.SyncOr(nonfinite)) return false;
+    int any = nonfinite ? 1 : 0;
     for (int lanes = 1; lanes < kThreadsOfRow; lanes *= 2) any |= gpu.ShuffleXor(any, lanes);
-    if (first == 0) gpu.template StoreShared<int32_t>(CONFIG::kUnsoundAt + row * 4, any);
+    if (first == 0) gpu.template StoreShared<int32_t>(CONFIG::kNonfiniteAt + row * 4, any);
     if (any != 0) Clear(row, first, kThreadsOfRow);
     gpu.Sync();
     return true;
@@ -188,7 +188,7 @@ struct UnsoundRows {
                        Sums& sums) const {
     ANNULUS_NO_UNROLL
     for (int row = 0; row < CONFIG::kPart; ++row) {
-      if (gpu.template LoadShared<int32_t>(CONFIG::kUnsoundAt + row * 4) == 0) continue;
+      if (gpu.template LoadShared<int32_t>(CONFIG::kNonfiniteAt + row * 4) == 0) continue;
       const RowLoader<GPU, CONFIG> loader{gpu, args, dim, /*whole=*/false};
       loader.Load(at + row * CONFIG::kRowBytes, 1, [&](int) { return row_of(row); });
       gpu.Sync();

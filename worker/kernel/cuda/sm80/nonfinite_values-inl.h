@@ -7,19 +7,19 @@ namespace annulus::cuda {
 
 // Whether some of 16 bytes of elements is infinite or NaN.
 template <class CONFIG>
-ANNULUS_GPU bool IsUnsound(const Chunk& chunk) {
-  bool unsound = false;
+ANNULUS_GPU bool IsNonfinite(const Chunk& chunk) {
+  bool nonfinite = false;
   ANNULUS_UNROLL
   for (int w = 0; w < 4; ++w) {
     if constexpr (CONFIG::kWide) {
-      unsound |= !IsFinite(BitsAs<float>(chunk.word[w]));
+      nonfinite |= !IsFinite(BitsAs<float>(chunk.word[w]));
     } else {
       constexpr uint32_t kExponent = CONFIG::kElement == Element::kBf16 ? 0x7f80 : 0x7c00;
-      unsound |= (chunk.word[w] & kExponent) == kExponent;
-      unsound |= (chunk.word[w] >> 16 & kExponent) == kExponent;
+      nonfinite |= (chunk.word[w] & kExponent) == kExponent;
+      nonfinite |= (chunk.word[w] >> 16 & kExponent) == kExponent;
     }
   }
-  return unsound;
+  return nonfinite;
 }
 
 template <class CONFIG, class GPU>
@@ -34,7 +34,7 @@ ANNULUS_GPU float ReadElement(GPU& gpu, const std::byte* row, int column) {
 // Infinite values and NaN of keys that some slots of a tile do not see: a weight of 0 times one is
 // NaN, so they must not reach the product.
 template <class GPU, class CONFIG>
-struct UnsoundValues {
+struct NonfiniteValues {
   using Products = TileProducts<GPU, CONFIG>;
   using Scores = typename Products::Scores;
   using Sums = typename Products::Sums;
@@ -50,13 +50,13 @@ struct UnsoundValues {
     const int key = gpu.Thread() / kThreadsOfKey, part = gpu.Thread() % kThreadsOfKey;
     const uint32_t at = CONFIG::kValuesAt + key * CONFIG::kRowBytes;
     const int chunks = Columns(args.value_dim) * CONFIG::kBytes / 16;
-    bool unsound = false;
+    bool nonfinite = false;
     for (int chunk = part; chunk < chunks; chunk += kThreadsOfKey)
-      unsound |= IsUnsound<CONFIG>(gpu.template LoadShared<Chunk>(at + chunk * 16));
-    if (!gpu.SyncOr(unsound)) return false;
-    int any = unsound ? 1 : 0;
+      nonfinite |= IsNonfinite<CONFIG>(gpu.template LoadShared<Chunk>(at + chunk * 16));
+    if (!gpu.SyncOr(nonfinite)) return false;
+    int any = nonfinite ? 1 : 0;
     for (int lanes = 1; lanes < kThreadsOfKey; lanes *= 2) any |= gpu.ShuffleXor(any, lanes);
-    if (part == 0) gpu.template StoreShared<int32_t>(CONFIG::kUnsoundAt + key * 4, any);
+    if (part == 0) gpu.template StoreShared<int32_t>(CONFIG::kNonfiniteAt + key * 4, any);
     for (int chunk = part; any != 0 && chunk < chunks; chunk += kThreadsOfKey)
       gpu.template StoreShared<Chunk>(at + chunk * 16, Chunk{{0, 0, 0, 0}});
     gpu.Sync();
@@ -68,7 +68,7 @@ struct UnsoundValues {
                        Sums& sums) const {
     const uint32_t shares_at = CONFIG::kSharesAt + warp * 16 * 8;
     for (int key = 0; key < CONFIG::kKeys; ++key) {
-      if (gpu.template LoadShared<int32_t>(CONFIG::kUnsoundAt + key * 4) == 0) continue;
+      if (gpu.template LoadShared<int32_t>(CONFIG::kNonfiniteAt + key * 4) == 0) continue;
       ANNULUS_UNROLL
       for (int i = 0; i < CONFIG::kKeyTiles * 4; ++i) {
         if (i / 4 * 8 + lane % 4 * 2 + i % 2 != key) continue;

@@ -52,7 +52,7 @@ struct HopperConsumer {
       State state;
       rows.Load(slots, state);
       gpu.AwaitBarrier(CONFIG::BarrierAt(kQueriesCame, queries.stage()), queries.parity());
-      gpu.SyncWarp();  // Turns are taken by whole warps.
+      gpu.SyncWarp();  // SerialExecutor are taken by whole warps.
       gpu.AwaitTurn(group);
       for (int32_t i = first; i < last; ++i) {
         const auto run = tables.template Get<KeyTileRun>(args.at.key_runs, i);
@@ -103,10 +103,10 @@ struct HopperConsumer {
     uint32_t seen[2];
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half)
-      seen[half] = masked ? slots.SeenOf(task, mine[half], tile) : ~uint32_t{0};
+      seen[half] = masked ? slots.VisibleOf(task, mine[half], tile) : ~uint32_t{0};
     gpu.AwaitBarrier(CONFIG::BarrierAt(kValuesCame, ring.stage()), ring.parity());
-    const HopperUnsoundValues<GPU, CONFIG> unsound{gpu, CONFIG::ValuesAt(ring.stage())};
-    const bool any_unsound = masked && unsound.Any();
+    const HopperNonfiniteValues<GPU, CONFIG> nonfinite{gpu, CONFIG::ValuesAt(ring.stage())};
+    const bool any_nonfinite = masked && nonfinite.Any();
     gpu.SyncWarp();
     gpu.AwaitProducts(scores);
     multiply.Release(kKeysRead, ring.stage());
@@ -115,12 +115,12 @@ struct HopperConsumer {
     softmax.Weigh(masked, seen, scores, state, shrink);
     typename Multiply::Weights weights;
     Softmax::Pack(scores, weights);
-    const bool by_numbers = masked && gpu.SyncGroupOr(Barrier(), any_unsound);
+    const bool by_numbers = masked && gpu.SyncGroupOr(Barrier(), any_nonfinite);
     gpu.AwaitTurn(group);
     if (by_numbers) {
       ANNULUS_UNROLL
       for (int i = 0; i < State::kSums; ++i) state.sums[i] *= shrink[i % 4 / 2];
-      unsound.Add(
+      nonfinite.Add(
           weights, seen, 1.0f, [](int) { return true; }, state.sums);
     } else {
       multiply.AddSums(ring, weights, shrink, state);

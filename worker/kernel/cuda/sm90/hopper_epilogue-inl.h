@@ -102,7 +102,7 @@ struct HopperStateRows {
 // A tile of values that some slots do not see whole and that has infinities or NaN, which a weight
 // of 0 would not keep out of a product: it is multiplied number by number.
 template <class GPU, class CONFIG>
-struct HopperUnsoundValues {
+struct HopperNonfiniteValues {
   static constexpr int kSteps = CONFIG::kKeys / 16, kSums = CONFIG::kDim / 2;
 
   GPU& gpu;
@@ -115,20 +115,20 @@ struct HopperUnsoundValues {
          at += kGroupThreads * 16) {
       const auto chunk = gpu.template LoadShared<Chunk>(values_at + at);
       ANNULUS_UNROLL
-      for (int w = 0; w < 4; ++w) any |= HasUnsound(chunk.word[w]);
+      for (int w = 0; w < 4; ++w) any |= HasNonfinite(chunk.word[w]);
     }
     return any;
   }
 
   // Whether row `key` of the tile has some: of a whole warp.
-  ANNULUS_GPU bool IsUnsound(int key) const {
+  ANNULUS_GPU bool IsNonfinite(int key) const {
     const int lane = gpu.Anew(gpu.Thread()) % 32;
     uint32_t any = 0;
     ANNULUS_UNROLL
     for (int panel = 0; panel < CONFIG::kPanels; ++panel) {
       const auto two = gpu.template LoadShared<uint32_t>(
           values_at + panel * CONFIG::kKeyPanelBytes + key * kPanelRowBytes + lane * 4);
-      any |= HasUnsound(two) ? 1 : 0;
+      any |= HasNonfinite(two) ? 1 : 0;
     }
     ANNULUS_UNROLL
     for (int lanes = 1; lanes < 32; lanes *= 2) any |= gpu.ShuffleXor(any, lanes);
@@ -174,7 +174,7 @@ struct HopperUnsoundValues {
   }
 
  private:
-  ANNULUS_GPU static bool HasUnsound(uint32_t two) {
+  ANNULUS_GPU static bool HasNonfinite(uint32_t two) {
     constexpr uint32_t kExponent = CONFIG::kElement == Element::kBf16 ? 0x7f80 : 0x7c00;
     return (two & kExponent) == kExponent || (two >> 16 & kExponent) == kExponent;
   }

@@ -79,7 +79,7 @@ struct HopperGradientConsumer {
   using Rows = HopperOwnRows<GPU, CONFIG>;
   using Multiply = HopperGradientMultiply<GPU, CONFIG>;
   using Weights = HopperGradientWeights<GPU, CONFIG>;
-  using Unsound = HopperUnsoundValues<GPU, CONFIG>;
+  using Nonfinite = HopperNonfiniteValues<GPU, CONFIG>;
   using Sums = HopperGradientSums<GPU, CONFIG>;
   using State = typename Sums::State;
 
@@ -121,7 +121,7 @@ struct HopperGradientConsumer {
       if (!masked) return false;
       ANNULUS_UNROLL
       for (int half = 0; half < 2; ++half)
-        seen[half] = slots.SeenOf(work.task, state.slots[half], tile);
+        seen[half] = slots.VisibleOf(work.task, state.slots[half], tile);
       return true;
     } else {
       const HopperSlotInfo<GPU, CONFIG> info{gpu, args.forward};
@@ -137,19 +137,20 @@ struct HopperGradientConsumer {
   }
 
   // Rows that are not finite, for own rows that see them; the others get what they get without.
-  ANNULUS_GPU static void AddUnsound(const Unsound& rows, const typename Multiply::Packed& weights,
-                                     const uint32_t (&seen)[2], float scale,
-                                     typename Multiply::Sums& sums) {
+  ANNULUS_GPU static void AddNonfinite(const Nonfinite& rows,
+                                       const typename Multiply::Packed& weights,
+                                       const uint32_t (&seen)[2], float scale,
+                                       typename Multiply::Sums& sums) {
     rows.Add(
-        weights, seen, scale, [&](int row) { return rows.IsUnsound(row); }, sums);
+        weights, seen, scale, [&](int row) { return rows.IsNonfinite(row); }, sums);
   }
   // Both groups come here with the same tile, which the products of neither still read.
-  ANNULUS_GPU void HideUnsound(const Unsound& first, const Unsound& second) const {
+  ANNULUS_GPU void HideNonfinite(const Nonfinite& first, const Nonfinite& second) const {
     gpu.SyncConsumers();
     for (int row = gpu.Thread() / 32 - kGroupThreads / 32; row < CONFIG::kOthers;
          row += kConsumerWarps) {
-      if (first.IsUnsound(row)) first.Clear(row);
-      if (!CONFIG::kOfQueries && second.IsUnsound(row)) second.Clear(row);
+      if (first.IsNonfinite(row)) first.Clear(row);
+      if (!CONFIG::kOfQueries && second.IsNonfinite(row)) second.Clear(row);
     }
     gpu.FenceAsync();
     gpu.SyncConsumers();
@@ -166,10 +167,10 @@ struct HopperGradientConsumer {
     multiply.BeginScores(true, stage, d_scores);
     uint32_t seen[2] = {~uint32_t{0}, ~uint32_t{0}};
     const bool hides = Look(work, tile, masked, stage, state, seen);
-    const Unsound first{gpu, CONFIG::OthersAt(false, stage)};
-    const Unsound second{gpu, CONFIG::OthersAt(true, stage)};
-    bool any_unsound = false;
-    if (hides) any_unsound = first.Any() || (!CONFIG::kOfQueries && second.Any());
+    const Nonfinite first{gpu, CONFIG::OthersAt(false, stage)};
+    const Nonfinite second{gpu, CONFIG::OthersAt(true, stage)};
+    bool any_nonfinite = false;
+    if (hides) any_nonfinite = first.Any() || (!CONFIG::kOfQueries && second.Any());
     gpu.SyncWarp();
     const Weights weights{gpu, args.forward, state.lse, state.lse_rest, state.delta};
     gpu.template AwaitProductsBut<1>(scores);
@@ -181,16 +182,16 @@ struct HopperGradientConsumer {
       Weights::Hide(seen, scores);
       Weights::Hide(seen, d_scores);
     }
-    const bool by_numbers = hides && gpu.SyncGroupOr(Barrier(), any_unsound);
+    const bool by_numbers = hides && gpu.SyncGroupOr(Barrier(), any_nonfinite);
     gpu.SyncWarp();
     const float scale = args.forward.scale;
     typename Multiply::Packed packed, d_packed;
     if constexpr (!CONFIG::kOfQueries) Weights::Pack(scores, packed);
     Weights::Pack(d_scores, d_packed);
     if (by_numbers) {
-      AddUnsound(first, d_packed, seen, scale, state.first);
-      if constexpr (!CONFIG::kOfQueries) AddUnsound(second, packed, seen, 1.0f, state.second);
-      HideUnsound(first, second);
+      AddNonfinite(first, d_packed, seen, scale, state.first);
+      if constexpr (!CONFIG::kOfQueries) AddNonfinite(second, packed, seen, 1.0f, state.second);
+      HideNonfinite(first, second);
     }
     if constexpr (!CONFIG::kOfQueries) multiply.AddSums(true, stage, 1.0f, packed, state.second);
     multiply.AddSums(false, stage, scale, d_packed, state.first);

@@ -187,7 +187,7 @@ std::vector<TensorMapSpec> GradientMapsOf(const KernelJob& job, absl::Span<const
 }
 
 HopperGradientLaunch MakeHopperGradients(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                                         const SeenRows& visible, const LaunchPieces& pieces,
+                                         const VisibleRows& visible, const LaunchPieces& pieces,
                                          GradientSide side, PlanMemory* memory) {
   TableImage image(job, memory->tables());
   std::vector<GradientTask> more;

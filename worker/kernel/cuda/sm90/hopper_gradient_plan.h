@@ -32,7 +32,7 @@ struct HopperGradientLaunch {
   int64_t blocks = 0;
 };
 HopperGradientLaunch MakeHopperGradients(const KernelJob& job, absl::Span<const KernelTask> tasks,
-                                         const SeenRows& visible, const LaunchPieces& pieces,
+                                         const VisibleRows& visible, const LaunchPieces& pieces,
                                          GradientSide side, PlanMemory* memory);
 
 }  // namespace annulus::cuda

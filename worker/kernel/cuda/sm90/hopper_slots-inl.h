@@ -59,7 +59,7 @@ struct HopperSlots {
   }
 
   // Which of the thread's scores the slot sees; tiles come in order.
-  ANNULUS_GPU uint32_t SeenOf(const ForwardTask& task, HopperSlot& slot, int32_t tile) const {
+  ANNULUS_GPU uint32_t VisibleOf(const ForwardTask& task, HopperSlot& slot, int32_t tile) const {
     const int32_t from = tile * CONFIG::kKeys, to = from + CONFIG::kKeys;
     const int first = gpu.Thread() % 4 * 2;
     uint32_t seen = 0;

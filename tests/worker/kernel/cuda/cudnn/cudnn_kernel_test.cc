@@ -356,7 +356,7 @@ TEST(CudnnKernel, PassesTheCheckOfAStart) {
   const auto yardstick = *CpuKernel::Create(options);
   CopyProbe device([] {});  // As a GPU does, it does not read where tensors lie in staging.
   const Made made = Make();
-  for (const auto check : {&CheckKernel, &CheckKernelsByShape, &CheckUnsound}) {
+  for (const auto check : {&CheckKernel, &CheckKernelsByShape, &CheckNonfinite}) {
     const int64_t runs = made.cudnn->runs();
     const absl::Status status = check(*made.kernel, *yardstick, &device);
     EXPECT_TRUE(status.ok()) << status;

@@ -42,7 +42,7 @@ bool Served(const AttentionSpec& spec) {
 }
 
 // What rows see of tile `tile`: 0 nothing, 1 something, 2 every row that sees something sees all.
-int SeenOf(const std::vector<std::vector<Interval>>& rows, int64_t tile, int keys) {
+int VisibleOf(const std::vector<std::vector<Interval>>& rows, int64_t tile, int keys) {
   bool any = false, all = true;
   for (const std::vector<Interval>& spans : rows) {
     int64_t seen = 0, in_all = 0;
@@ -94,7 +94,7 @@ TEST(KeyTileRunsTest, TilesAreThoseThatAreSeen) {
       for (int32_t tile = run.begin; tile < run.end; ++tile) told[tile] = run.masked != 0 ? 1 : 2;
     }
     for (int tile = 0; tile < 60; ++tile)
-      ASSERT_EQ(told[tile], SeenOf(rows, tile, keys)) << "round " << round << " tile " << tile;
+      ASSERT_EQ(told[tile], VisibleOf(rows, tile, keys)) << "round " << round << " tile " << tile;
   }
 }
 
@@ -239,13 +239,13 @@ TEST(HopperPlanTest, RunsHoldWhatSlotsSee) {
   const std::vector<KernelTask> tasks = harness.Tasks();
   const auto pool = *ComputePool::Create(1);
   const CallVisibility visible(*job.mask, tasks, *pool);
-  const SeenRows seen(*job.mask, tasks, *pool);
+  const VisibleRows seen(*job.mask, tasks, *pool);
   PlanMemory memory;
   for (const int64_t max_bytes : {1 << 20, 12 << 10}) {
-    CutRule rule;
+    LaunchSplitRule rule;
     rule.max_bytes = max_bytes;
     rule.hopper = true;
-    const auto cut = CutCall(job, tasks, seen, rule);
+    const auto cut = SplitLaunches(job, tasks, seen, rule);
     ASSERT_TRUE(cut.ok()) << cut.status();
     EXPECT_EQ(cut->size() > 1, max_bytes < 1 << 20);
     int64_t slots_seen = 0;
@@ -273,7 +273,7 @@ TEST(HopperPlanTest, RunsHoldWhatSlotsSee) {
             const auto run = Get<KeyTileRun>(launch, launch.args.at.key_runs, i);
             for (int32_t t = run.begin; t < run.end; ++t) told[t] = run.masked != 0 ? 1 : 2;
           }
-          for (int tile = 0; tile < 10; ++tile) ASSERT_EQ(told[tile], SeenOf(rows, tile, 128));
+          for (int tile = 0; tile < 10; ++tile) ASSERT_EQ(told[tile], VisibleOf(rows, tile, 128));
         }
       }
     }
@@ -294,12 +294,12 @@ TEST(HopperPlanTest, ItemsOfHeadsThatACacheKeepsComeTogether) {
   const KernelJob job = harness.job();
   const std::vector<KernelTask> tasks = harness.Tasks();
   const auto pool = *ComputePool::Create(1);
-  const SeenRows seen(*job.mask, tasks, *pool);
+  const VisibleRows seen(*job.mask, tasks, *pool);
   PlanMemory memory;
-  CutRule rule;
+  LaunchSplitRule rule;
   rule.max_bytes = 1 << 20;
   rule.hopper = true;
-  const LaunchPieces pieces = (*CutCall(job, tasks, seen, rule))[0];
+  const LaunchPieces pieces = (*SplitLaunches(job, tasks, seen, rule))[0];
   constexpr int64_t kHeadBytes = 500 * (64 + 64) * 2;
   EXPECT_EQ(HeadsAtOnce(job, tasks, kHeadBytes - 1), 1);
   EXPECT_EQ(HeadsAtOnce(job, tasks, 2 * kHeadBytes), 2);

@@ -19,8 +19,8 @@ AttentionSpec Decoding(DataType dtype, int64_t keys) {
   return spec;
 }
 
-KeyChunks Split(const AttentionSpec& spec, const Cuts& cuts, int64_t partial_bytes = 1 << 20,
-                bool hopper = false) {
+KvSplit Split(const AttentionSpec& spec, const Cuts& cuts, int64_t partial_bytes = 1 << 20,
+              bool hopper = false) {
   KernelHarness harness(spec, reference::InputOf(spec), cuts);
   return SplitKeys(harness.job(), harness.Tasks(), hopper, partial_bytes);
 }

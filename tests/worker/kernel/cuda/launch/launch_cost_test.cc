@@ -33,7 +33,7 @@ class Case {
       job_ = gradients_->job();
       tasks_ = gradients_->Tasks();
     }
-    visible_ = std::make_unique<SeenRows>(*job_.mask, tasks_, *pool_);
+    visible_ = std::make_unique<VisibleRows>(*job_.mask, tasks_, *pool_);
   }
 
   KernelTask& task() { return tasks_[0]; }
@@ -47,7 +47,7 @@ class Case {
   std::optional<GradientHarness> gradients_;
   KernelJob job_;
   std::vector<KernelTask> tasks_;
-  std::unique_ptr<SeenRows> visible_;
+  std::unique_ptr<VisibleRows> visible_;
 };
 
 AttentionSpec SpecOf(DataType dtype, int32_t dim, bool gradients = false) {
@@ -109,7 +109,7 @@ TEST(PairCostTest, WhatIsDoneToEachPairCosts) {
 }
 
 // Row by row, what the row before has not seen.
-int64_t SeenKeysByRows(const CallView& call, Interval rows) {
+int64_t VisibleKeysByRows(const CallView& call, Interval rows) {
   const Task& task = call.tasks[0].task;
   int64_t keys = 0;
   call.job.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t) {
@@ -141,7 +141,7 @@ TEST(SeenKeysTest, StretchesOfRowsCountAsTheirRows) {
     if (any(4) == 0) mask.chunk = 1 + any(60);
     const Case job(spec);
     const int64_t begin = any(spec.q_rows()), end = begin + 1 + any(spec.q_rows() - begin);
-    ASSERT_EQ(SeenKeys(job.call(), 0, {begin, end}), SeenKeysByRows(job.call(), {begin, end}))
+    ASSERT_EQ(VisibleKeys(job.call(), 0, {begin, end}), VisibleKeysByRows(job.call(), {begin, end}))
         << "round " << round;
   }
 }
@@ -183,7 +183,7 @@ TEST(CutLongKeysTest, OnlyKeysThatRowsSeeCount) {
   Case window(spec);
   EXPECT_TRUE(CutLongKeys(window.call(), little).empty());
   for (int64_t row = 0; row < 3000; row += 64) {
-    const int64_t keys = SeenKeys(window.call(), 0, {row, std::min<int64_t>(row + 64, 3000)});
+    const int64_t keys = VisibleKeys(window.call(), 0, {row, std::min<int64_t>(row + 64, 3000)});
     EXPECT_GE(keys, std::min<int64_t>(row + 1, 400));
     EXPECT_LE(keys, 401 + 64 + 256);
   }

@@ -21,8 +21,8 @@
 namespace annulus::cuda {
 namespace {
 
-CutRule RuleOf(int64_t max_bytes) {
-  CutRule rule;
+LaunchSplitRule RuleOf(int64_t max_bytes) {
+  LaunchSplitRule rule;
   rule.max_bytes = max_bytes;
   return rule;
 }
@@ -53,11 +53,11 @@ class LaunchPlanTest : public testing::Test {
     job_ = harness_->job();
     tasks_ = harness_->Tasks();
     visible_ = std::make_unique<CallVisibility>(*job_.mask, tasks_, *pool_);
-    seen_ = std::make_unique<SeenRows>(*job_.mask, tasks_, *pool_);
+    seen_ = std::make_unique<VisibleRows>(*job_.mask, tasks_, *pool_);
   }
 
   std::vector<Launch> Launches(int64_t max_bytes) {
-    auto cut = CutCall(job_, tasks_, *seen_, RuleOf(max_bytes));
+    auto cut = SplitLaunches(job_, tasks_, *seen_, RuleOf(max_bytes));
     EXPECT_TRUE(cut.ok()) << cut.status();
     pieces_ = *cut;
     std::vector<Launch> launches;
@@ -120,7 +120,7 @@ class LaunchPlanTest : public testing::Test {
   KernelJob job_;
   std::vector<KernelTask> tasks_;
   std::unique_ptr<CallVisibility> visible_;  // As whoever checks asks.
-  std::unique_ptr<SeenRows> seen_;
+  std::unique_ptr<VisibleRows> seen_;
   PlanMemory memory_;
   std::vector<LaunchPieces> pieces_;
 };
@@ -142,7 +142,7 @@ TEST_F(LaunchPlanTest, ALaunchOfMuchWorkBecomesSeveral) {
   KernelTask huge = tasks_[0];
   huge.task.q_end = huge.task.k_end = kRows;
   huge.task.coverage = Coverage::kFull;
-  const auto cut = CutCall(job_, {huge, huge}, *seen_, RuleOf(int64_t{1} << 30));
+  const auto cut = SplitLaunches(job_, {huge, huge}, *seen_, RuleOf(int64_t{1} << 30));
   ASSERT_TRUE(cut.ok()) << cut.status();
   const double pairs = 2.0 * kRows * kRows * spec_.q_heads;
   const double launches = pairs * PairCost(job_).Of(huge) / kMaxLaunchWork;
@@ -239,9 +239,9 @@ TEST_F(LaunchPlanTest, TilesOfKeysAreThoseThatSlotsSee) {
        {std::vector<int32_t>(), std::vector<int32_t>{4, 5}, std::vector<int32_t>{0, 3, 5}}) {
     windowed_ = windowed;
     Make(ManyTasks());
-    CutRule rule = RuleOf(20 << 10);
+    LaunchSplitRule rule = RuleOf(20 << 10);
     rule.hopper = true;
-    const auto cut = CutCall(job_, tasks_, *seen_, rule);
+    const auto cut = SplitLaunches(job_, tasks_, *seen_, rule);
     ASSERT_TRUE(cut.ok()) << cut.status();
     for (const LaunchPieces& pieces : *cut) {
       const Launch launch = MakeLaunch(job_, tasks_, *seen_, pieces, &memory_, /*hopper=*/true);
@@ -305,9 +305,9 @@ TEST_F(LaunchPlanTest, LaunchesFromUsedMemoryAreTheSame) {
   for (const int64_t rows : {700, 200, 500}) {
     Make(ManyTasks(), rows);
     for (const bool hopper : {true, false}) {
-      CutRule rule = RuleOf(30 << 10);
+      LaunchSplitRule rule = RuleOf(30 << 10);
       rule.hopper = hopper;
-      const auto cut = CutCall(job_, tasks_, *seen_, rule);
+      const auto cut = SplitLaunches(job_, tasks_, *seen_, rule);
       ASSERT_TRUE(cut.ok()) << cut.status();
       for (const LaunchPieces& pieces : *cut) {
         Launch again = MakeLaunch(job_, tasks_, *seen_, pieces, &memory, hopper);
@@ -323,7 +323,7 @@ TEST_F(LaunchPlanTest, LaunchesFromUsedMemoryAreTheSame) {
 
 TEST_F(LaunchPlanTest, ARowThatDoesNotFitIsRefused) {
   Make({});
-  EXPECT_EQ(CutCall(job_, tasks_, *seen_, RuleOf(500)).status().code(),
+  EXPECT_EQ(SplitLaunches(job_, tasks_, *seen_, RuleOf(500)).status().code(),
             absl::StatusCode::kResourceExhausted);
 }
 
@@ -338,7 +338,7 @@ TEST_F(LaunchPlanTest, OnlyTablesThatAreMadeAreCounted) {
       int64_t low = 0, high = 1 << 20;  // Too little, enough.
       while (high - low > 1) {
         const int64_t middle = (low + high) / 2;
-        const auto cut = CutCall(job_, tasks_, *seen_, RuleOf(middle));
+        const auto cut = SplitLaunches(job_, tasks_, *seen_, RuleOf(middle));
         (cut.ok() && cut->size() == 1 ? high : low) = middle;
       }
       const std::vector<Launch> launches = Launches(high);

@@ -173,7 +173,7 @@ struct TurnFlaws {
   int rounds[2] = {3, 3};
   bool first = true, await = true, last = true;
 };
-std::function<void(const Gpu&)> Turns(const TurnFlaws& flaws) {
+std::function<void(const Gpu&)> SerialExecutor(const TurnFlaws& flaws) {
   return [=](const Gpu& gpu) {
     const int group = gpu.Thread() / 128 - 1;
     if (group == 0) FillWithZeros(gpu, 16384);
@@ -197,7 +197,7 @@ std::function<void(const Gpu&)> Turns(const TurnFlaws& flaws) {
 TEST_F(HopperMachineTest, FaultsOfTurns) {
   const auto run = [&](const TurnFlaws& flaws, uint64_t seed) {
     HopperMachine machine(384, &memory_, seed);
-    return machine.Run(7, 64 << 10, [&, body = Turns(flaws)](int thread) {
+    return machine.Run(7, 64 << 10, [&, body = SerialExecutor(flaws)](int thread) {
       body(Gpu{&machine, thread, 384});
     });
   };

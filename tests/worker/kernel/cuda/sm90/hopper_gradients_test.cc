@@ -147,7 +147,7 @@ TEST(HopperGradientsTest, WhatIsLateAndLaunchesChangeNoBit) {
 }
 
 // NaN and infinities reach those that see them, and change no bit of others.
-class UnsoundTest : public testing::TestWithParam<DataType> {
+class NonfiniteTest : public testing::TestWithParam<DataType> {
  protected:
   static constexpr int64_t kRows = 150;
   static constexpr int32_t kDim = 64, kHeads = 2;
@@ -160,7 +160,8 @@ class UnsoundTest : public testing::TestWithParam<DataType> {
     return harness.answer();
   }
   // Rows of head 0 that have a number that is not finite; the others are those of `sound`.
-  std::vector<int64_t> Unsound(const std::vector<float>& values, const std::vector<float>& sound) {
+  std::vector<int64_t> Nonfinite(const std::vector<float>& values,
+                                 const std::vector<float>& sound) {
     std::vector<int64_t> rows;
     for (int64_t row = 0; row < kRows; ++row) {
       bool finite = true, same = true;
@@ -187,30 +188,30 @@ class UnsoundTest : public testing::TestWithParam<DataType> {
   const Upstream up_ = UpstreamOf(spec_, input_);
 };
 
-TEST_P(UnsoundTest, KeysReachQueriesThatSeeThem) {
+TEST_P(NonfiniteTest, KeysReachQueriesThatSeeThem) {
   const reference::GradientAnswer sound = AnswerOf(input_, up_);
   Input input = input_;
   input.k[100 * kHeads * kDim + 3] = HUGE_VAL;
   // With the LSE and delta of the forward pass without it.
-  EXPECT_EQ(Unsound(AnswerOf(input, up_).dq, sound.dq), FromTo(100, kRows));
+  EXPECT_EQ(Nonfinite(AnswerOf(input, up_).dq, sound.dq), FromTo(100, kRows));
 }
 
-TEST_P(UnsoundTest, QueriesAndTheirGradientsReachKeysThatTheySee) {
+TEST_P(NonfiniteTest, QueriesAndTheirGradientsReachKeysThatTheySee) {
   const reference::GradientAnswer sound = AnswerOf(input_, up_);
   Input input = input_;
   input.q[70 * kHeads * kDim + 9] = std::nan("");
   const reference::GradientAnswer of_query = AnswerOf(input, up_);
-  EXPECT_EQ(Unsound(of_query.dk, sound.dk), FromTo(0, 71));
-  EXPECT_EQ(Unsound(of_query.dv, sound.dv), FromTo(0, 71));
+  EXPECT_EQ(Nonfinite(of_query.dk, sound.dk), FromTo(0, 71));
+  EXPECT_EQ(Nonfinite(of_query.dv, sound.dv), FromTo(0, 71));
   Upstream up = up_;
   up.d_out[40 * kHeads * kDim + 1] = HUGE_VAL;
-  EXPECT_EQ(Unsound(AnswerOf(input_, up).dv, sound.dv), FromTo(0, 41));
+  EXPECT_EQ(Nonfinite(AnswerOf(input_, up).dv, sound.dv), FromTo(0, 41));
 }
 
-INSTANTIATE_TEST_SUITE_P(Types, UnsoundTest, testing::Values(DataType::kBf16, DataType::kFp16));
+INSTANTIATE_TEST_SUITE_P(Types, NonfiniteTest, testing::Values(DataType::kBf16, DataType::kFp16));
 
 // As of rows whose scores are all −infinity: nothing of them reaches a key, whatever they hold.
-TEST_P(UnsoundTest, RowsWithAnLseOfMinusInfinityAddNothing) {
+TEST_P(NonfiniteTest, RowsWithAnLseOfMinusInfinityAddNothing) {
   constexpr int64_t kRow = 70, kHead = kRow * kHeads;
   Upstream up = up_;
   up.lse[kHead] = -HUGE_VAL;
@@ -220,10 +221,10 @@ TEST_P(UnsoundTest, RowsWithAnLseOfMinusInfinityAddNothing) {
     with.q[kHead * kDim + d] = std::nan("");
   }
   const reference::GradientAnswer a = AnswerOf(without, up), b = AnswerOf(with, up);
-  EXPECT_TRUE(Unsound(b.dk, a.dk).empty());
-  EXPECT_TRUE(Unsound(b.dv, a.dv).empty());
+  EXPECT_TRUE(Nonfinite(b.dk, a.dk).empty());
+  EXPECT_TRUE(Nonfinite(b.dv, a.dv).empty());
   for (int32_t d = 0; d < kDim; ++d) EXPECT_EQ(b.dq[kHead * kDim + d], 0) << d;
-  EXPECT_TRUE(Unsound(b.dq, a.dq).empty());
+  EXPECT_TRUE(Nonfinite(b.dq, a.dq).empty());
 }
 
 // What is not this kernel's is the portable one's, in the same calls.
