@@ -31,7 +31,8 @@ constexpr int kWorkers = 2;
 constexpr int32_t kDim = 128;
 constexpr int64_t kWindow = 4096;
 constexpr int64_t kSampledRows = 24;
-constexpr int64_t kPackedBytes = int64_t{64} << 20;  // Beside a plan's peak (docs/design.md).
+constexpr int64_t kPackedBytes = int64_t{64}
+                                 << 20;  // Beside a plan's peak (docs/explanation/architecture.md).
 
 // What /proc/PID/status says of `field`, in bytes.
 int64_t StatusBytes(const std::string& pid, const std::string& field) {

@@ -132,9 +132,9 @@ class Client {
   absl::StatusOr<v1::Plan> Plan(const AttentionSpec& spec, const Execution& execution,
                                 absl::Duration timeout = absl::ZeroDuration());
   absl::StatusOr<v1::ServerInfo> GetServerInfo(absl::Duration timeout = absl::ZeroDuration());
-  // Joins finished partials (docs/api.md); one call, so at most kMaxMergeNumbers numbers. What
-  // exceeds it is cut by rows or heads (client/cli/files/merge_files.h). Made again as Attend is,
-  // up to 4 times.
+  // Joins finished partials (docs/reference/calls.md); one call, so at most kMaxMergeNumbers
+  // numbers. What exceeds it is cut by rows or heads (client/cli/files/merge_files.h). Made again
+  // as Attend is, up to 4 times.
   absl::StatusOr<v1::Partial> MergePartials(const v1::MergePartialsRequest& request,
                                             absl::Duration timeout = absl::ZeroDuration());
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request,

@@ -1,6 +1,6 @@
 """The project's C++ rules: native ones with our warnings, and a rule for protos.
 
-Tags that a test may carry are explained in docs/testing.md: asan, tsan, fuzz, bench, manual, exclusive.
+Tags that a test may carry are explained in docs/explanation/testing.md: asan, tsan, fuzz, bench, manual, exclusive.
 """
 
 ANNULUS_COPTS = [

@@ -1,4 +1,5 @@
-// annulus-worker: one rank's share of a machine. docs/operations.md tells the flags in context.
+// annulus-worker: one rank's share of a machine. docs/reference/flags.md tells the flags in
+// context.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>

@@ -18,10 +18,10 @@ enum class Coverage : uint8_t { kEmpty, kPartial, kFull };
 
 // The masks of one spec, ready to be asked. Rows are packed rows of the whole job: query rows
 // 0 … spec.q_rows(), key rows 0 … spec.kv_rows(); a query sees keys of its own sequence only.
-// The rule is semantics N8 (docs/numerics.md, "Masks"). A bit mask is data, not part of a spec:
-// what is said here holds before it, as an upper bound, and Classify never says kFull. Immutable
-// after construction, safe to share between threads.
-// Which mask a head follows: attention/mask/mask_groups.h.
+// The rule is semantics N8 (docs/reference/numerics.md, "Masks"). A bit mask is data, not part of a
+// spec: what is said here holds before it, as an upper bound, and Classify never says kFull.
+// Immutable after construction, safe to share between threads. Which mask a head follows:
+// attention/mask/mask_groups.h.
 class MaskMap {
  public:
   // `spec` must be valid; it is copied as far as needed.

@@ -6,8 +6,9 @@
 
 namespace annulus {
 
-// The error budget of docs/numerics.md, as arithmetic: what is judged, and by which exact and naive
-// numbers, is the caller's matter. The tests' reference and the client's --verify share it.
+// The error budget of docs/reference/numerics.md, as arithmetic: what is judged, and by which exact
+// and naive numbers, is the caller's matter. The tests' reference and the client's --verify share
+// it.
 
 // What an LSE may be off: relative · max(least, |exact|), or `rounding` where that is more.
 struct LseAllowance {

@@ -13,7 +13,8 @@
 namespace annulus {
 
 // Finished partials of the same query rows over disjoint keys, (output, LSE), joined into one
-// (docs/numerics.md, "Merging finished partials"). Pure; what is small enough for one call.
+// (docs/reference/numerics.md, "Merging finished partials"). Pure; what is small enough for one
+// call.
 
 inline constexpr int64_t kMaxMergePartials = 256;
 // Numbers of all partials of a call together, each LSE counted with a rest: 3 MiB, below what a

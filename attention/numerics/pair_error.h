@@ -6,9 +6,9 @@
 
 namespace annulus {
 
-// A part of the error budget (docs/numerics.md, "Gradients"): what the naive implementation of
-// gradients may round off in fp32 at worst. Few gradients are judged by it besides, since the
-// largest error that is measured of a few is luck, of the naive ones as of ours.
+// A part of the error budget (docs/reference/numerics.md, "Gradients"): what the naive
+// implementation of gradients may round off in fp32 at worst. Few gradients are judged by it
+// besides, since the largest error that is measured of a few is luck, of the naive ones as of ours.
 
 // What one visible pair, or a row's sink, makes of its gradients, in exact numbers.
 struct PairSizes {

@@ -10,9 +10,10 @@
 namespace annulus {
 
 // Attention over some of a row's keys: `sum` = Σ exp(s − max)·v, `weight` = Σ exp(s − max).
-// Partials form a commutative monoid up to rounding (merge: semantics §2.3, docs/numerics.md). The
-// identity means "nothing seen". A row that has seen keys, all of whose scores are −inf (below the
-// range of fp32), has a finite max, no higher than any score that fp32 holds, and a weight of 0.
+// Partials form a commutative monoid up to rounding (merge: semantics §2.3,
+// docs/reference/numerics.md). The identity means "nothing seen". A row that has seen keys, all of
+// whose scores are −inf (below the range of fp32), has a finite max, no higher than any score that
+// fp32 holds, and a weight of 0.
 struct RowState {
   float max = -std::numeric_limits<float>::infinity();
   float weight = 0;

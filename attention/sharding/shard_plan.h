@@ -50,7 +50,7 @@ int32_t StripeOf(const AttentionSpec& spec);
 inline constexpr int64_t kMaxFoldStripes = 256;
 
 // A pure function of its arguments, the same on every machine. Any lengths, shorter than W included
-// (formulas: docs/numerics.md). Query and key tensors are cut each by itself:
+// (formulas: docs/reference/numerics.md). Query and key tensors are cut each by itself:
 //
 // - contiguous: W blocks of nearly equal size, the first (L mod W) one granule larger; rank r has
 //   block r

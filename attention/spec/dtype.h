@@ -19,7 +19,7 @@ enum class DataType : uint8_t {
 };
 
 // How numbers are multiplied: as is right for the type, or fp32 numbers in two parts of bf16
-// (docs/numerics.md, "bf16x3").
+// (docs/reference/numerics.md, "bf16x3").
 enum class Arithmetic : uint8_t { kOfType = 0, kBf16x3 = 1 };
 
 // Bytes of one element; 0 for kUnspecified.

@@ -34,7 +34,7 @@ enum class Layout : uint8_t {
   kZigzagPerSequence = 5,
 };
 
-// How the ranks that exchange heads share them out (docs/strategies.md).
+// How the ranks that exchange heads share them out (docs/explanation/strategies.md).
 enum class HeadAssignment : uint8_t {
   kAuto = 0,
   kWholeHeads = 1,

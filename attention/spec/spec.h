@@ -23,7 +23,8 @@ struct MaskRange {
   Kind kind = Kind::kFull;
 };
 
-// Which keys a query sees. Fields combine (docs/numerics.md, "Masks"); an absent field is off.
+// Which keys a query sees. Fields combine (docs/reference/numerics.md, "Masks"); an absent field is
+// off.
 struct Mask {
   enum class Alignment : uint8_t { kBottomRight = 0, kTopLeft = 1 };
   bool causal = false;

@@ -23,7 +23,7 @@ struct JobOutcome {
   std::string release_unconfirmed;  // Why it is not known whether that is released; else empty.
 };
 
-// As docs/client.md lists it.
+// As docs/reference/command-line.md lists it.
 nlohmann::json OutcomeJson(const AttendJob& job, const JobOutcome& outcome);
 // For people, on standard output.
 void PrintOutcome(const AttendJob& job, const JobOutcome& outcome);

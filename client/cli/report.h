@@ -12,7 +12,7 @@
 
 namespace annulus {
 
-// How `annulus` ends; `annulus --help` and docs/client.md list them.
+// How `annulus` ends; `annulus --help` and docs/reference/command-line.md list them.
 enum ExitCode : int {
   kExitOk = 0,
   kExitFailed = 1,        // Anything else.

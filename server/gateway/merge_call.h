@@ -15,7 +15,7 @@ namespace annulus {
 // Bytes of a merge: all that its request takes, and the answer twice: merged, and as the message.
 int64_t MergeBytes(const v1::MergePartialsRequest& request);
 
-// The answer to a MergePartials call, or what is wrong with it (docs/api.md). Pure.
+// The answer to a MergePartials call, or what is wrong with it (docs/reference/calls.md). Pure.
 absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* response);
 
 // The reactor of one MergePartials call. Numbers are read on the queue's thread and count against

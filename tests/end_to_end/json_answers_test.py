@@ -1,4 +1,4 @@
-"""docs/client.md, "Answers in JSON": every key that the commands print, and none that they do not."""
+"""docs/reference/command-line.md, "Answers in JSON": every key that the commands print, and none that they do not."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def keys_of(answer):
 
 
 def documented():
-    with open("docs/client.md", encoding="utf-8") as file:
+    with open("docs/reference/command-line.md", encoding="utf-8") as file:
         section = re.search(r"\n## Answers in JSON\n(.*?)\n## ", file.read(), re.S).group(1)
     cells = [row.split("|")[2] for row in section.splitlines() if row.startswith("| ")]
     return set(re.findall(r"`([a-z0-9_]+)`", " ".join(cells)))

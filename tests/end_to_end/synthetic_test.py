@@ -1,4 +1,4 @@
-"""One generator everywhere: by seed, from the command line, and as docs/numerics.md writes it."""
+"""One generator everywhere: by seed, from the command line, and as docs/reference/numerics.md writes it."""
 
 import json
 import re
@@ -15,8 +15,8 @@ Q_LEN, KV_LEN, Q_HEADS, KV_HEADS, DIM = 6, 9, 4, 2, 16
 
 
 def documented():
-    """The `element` of docs/numerics.md, and the numbers that it gives for it."""
-    with open("docs/numerics.md", encoding="utf-8") as file:
+    """The `element` of docs/reference/numerics.md, and the numbers that it gives for it."""
+    with open("docs/reference/numerics.md", encoding="utf-8") as file:
         text = file.read()
     (code,) = re.findall(r"```python\n(def element.*?)```", text, re.DOTALL)
     (numbers,) = re.findall(r"first four elements × 128 are (.*?)\. ", text.replace("\n", " "))

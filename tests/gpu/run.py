@@ -128,7 +128,7 @@ class Build:
         labels = ["//:programs", *(f"//tests/gpu:{name}" for name in TESTS)]
         flags = shlex.split(os.environ.get("BAZEL_FLAGS", ""))
         if subprocess.call([*bazel, "build", "--curses=no", *flags, *labels], cwd=root) != 0:
-            raise Unsuited("it does not build here; a CUDA toolkit is needed (docs/gpu.md)")
+            raise Unsuited("it does not build here; a CUDA toolkit is needed (docs/how-to/gpu-workers.md)")
         self._bin = ask(*bazel, "info", *flags, "bazel-bin")
         changes = "+changes" if ask("git", "status", "--porcelain") else ""
         self.commit = ask("git", "rev-parse", "HEAD") + changes

@@ -25,7 +25,7 @@ struct Answer {
   bool bf16_partials = false;    // Of the job's execution.
 };
 
-// The error budget (docs/numerics.md), head by head over the rows given:
+// The error budget (docs/reference/numerics.md), head by head over the rows given:
 //   max |out − exact| <= 2 · max |naive − exact| + ½ ulp(max |exact|)
 //   |lse − exact| <= 1e-5 · max(1, |exact|) for fp32 inputs, 1e-3 for 16 bits; −infinity exactly.
 //   The same for max_logit. Where partials travelled in bf16, an output may be off by

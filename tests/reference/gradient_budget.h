@@ -22,7 +22,7 @@ struct GradientAnswer {
   int32_t bias_heads = 0;
 };
 
-// The error budget (docs/numerics.md) for gradients, tensor by tensor and head by head:
+// The error budget (docs/reference/numerics.md) for gradients, tensor by tensor and head by head:
 //   max |answer − exact| <= 2 · max |naive − exact| + ½ ulp(max |exact|)
 // with a naive of their own. For fewer than 4,096 rows the naive error is the largest of all heads
 // and of up to 8 orders of the sums: that of a few weights is luck; and what

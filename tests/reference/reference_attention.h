@@ -9,8 +9,8 @@
 namespace annulus::reference {
 
 // What everything is judged by: attention in fp64 by three loops, and the naive implementation
-// whose error is the yardstick of the error budget. Written from docs/numerics.md; shares no code
-// and no type with the product.
+// whose error is the yardstick of the error budget. Written from docs/reference/numerics.md; shares
+// no code and no type with the product.
 
 // A piece of a range list: rows [q_begin, q_end) × keys [k_begin, k_end) of a sequence.
 struct Range {
@@ -62,7 +62,7 @@ struct Input {
 bool Keeps(const Input& input, int64_t document, int32_t q_head, int64_t i, int64_t j);
 
 // How numbers are kept; what a 16-bit format does to a number.
-// kBf16x3: fp32, multiplied in two parts of bf16 (docs/numerics.md).
+// kBf16x3: fp32, multiplied in two parts of bf16 (docs/reference/numerics.md).
 enum class Precision { kFp32, kFp16, kBf16, kBf16x3 };
 double RoundTo(Precision precision, double value);    // To nearest, ties to even.
 double UlpOf(Precision precision, double magnitude);  // The step between numbers there.

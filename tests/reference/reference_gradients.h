@@ -8,8 +8,8 @@
 
 namespace annulus::reference {
 
-// The gradients of attention by loops over pairs, from the formulas of docs/numerics.md; shares no
-// code and no type with the product, but for the arithmetic of the error budget.
+// The gradients of attention by loops over pairs, from the formulas of docs/reference/numerics.md;
+// shares no code and no type with the product, but for the arithmetic of the error budget.
 
 // What a backward pass is given beside q, k and v: numbers, however they came about.
 struct Upstream {

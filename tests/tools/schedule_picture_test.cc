@@ -19,7 +19,7 @@ std::string File(const std::string& path) {
 // The pictures in the docs are what the schedules say today. To draw them again:
 //   bazel run //tools/draw_schedule -- --documented $PWD/docs/pictures
 TEST(SchedulePictureTest, ThePicturesInTheDocsAreTheSchedules) {
-  const std::string page = File("docs/strategies.md");
+  const std::string page = File("docs/explanation/strategies.md");
   for (const auto& [name, options] : DocumentedPictures()) {
     EXPECT_TRUE(DrawSvg(options).value() == File("docs/pictures/" + name))
         << "docs/pictures/" << name << " is not what the schedule says: draw it again";

@@ -74,7 +74,7 @@ def _built_once_impl(ctx):
         OutputGroupInfo(reports = ctx.attr.objects[OutputGroupInfo].reports),
     ]
 
-# The same objects whatever the variant (docs/testing.md): no sanitizer reaches into nvcc's output, and compiling it takes minutes.
+# The same objects whatever the variant (docs/explanation/testing.md): no sanitizer reaches into nvcc's output, and compiling it takes minutes.
 _built_once = rule(
     implementation = _built_once_impl,
     attrs = {"objects": attr.label(cfg = "host")},

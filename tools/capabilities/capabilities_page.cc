@@ -14,7 +14,7 @@ std::string CapabilitiesPage() {
       "\"Served\" means: with every other served feature, at any world size, but for what a line "
       "of its own says. `GetServerInfo` tells the same of a running service.\n\n"
       "This page is made from the table in `attention/validate/capability.cc` by\n\n"
-      "    bazel run //tools/capabilities > docs/capabilities.md\n\n"
+      "    bazel run //tools/capabilities > docs/reference/capabilities.md\n\n"
       "and a test keeps the two equal.\n\n"
       "| feature | field | served | why not |\n| --- | --- | --- | --- |\n";
   for (const Capability& row : CapabilityTable()) {

@@ -5,7 +5,7 @@
 
 namespace annulus {
 
-// docs/capabilities.md: the capability table (attention/validate/capability.h) as a page.
+// docs/reference/capabilities.md: the capability table (attention/validate/capability.h) as a page.
 std::string CapabilitiesPage();
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// Prints docs/capabilities.md.
+// Prints docs/reference/capabilities.md.
 
 #include <cstdio>
 

@@ -35,8 +35,9 @@ void AddFlags(CLI::App* app, Flags* flags) {
              {0, 16}, &flags->ulysses_degree, "ranks");
   AddInteger(app, {"--inner-ring-degree", "Ranks of an inner ring; 0: the first that fits"},
              {0, 16}, &flags->inner_ring_degree, "ranks");
-  app->add_option("--documented", flags->documented,
-                  "Folder into which all pictures of docs/strategies.md are drawn instead");
+  app->add_option(
+      "--documented", flags->documented,
+      "Folder into which all pictures of docs/explanation/strategies.md are drawn instead");
   AddInteger(app, {"--stripe", "A stripe of the striped layout"}, {1, 4096}, &flags->stripe,
              "rows");
 }

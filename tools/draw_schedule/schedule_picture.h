@@ -24,7 +24,7 @@ struct PictureOptions {
   int32_t ulysses_degree = 0, inner_ring_degree = 0;
 };
 
-// The pictures of docs/strategies.md: file names in docs/pictures, and what is drawn.
+// The pictures of docs/explanation/strategies.md: file names in docs/pictures, and what is drawn.
 std::vector<std::pair<std::string, PictureOptions>> DocumentedPictures();
 
 // Ranks × steps, from the schedule's data alone. In each cell the attention matrix (queries down,

@@ -129,7 +129,7 @@ def build():
     flags = shlex.split(os.environ.get("BAZEL_FLAGS", ""))
     labels = ["//:programs", *(f"//tests/gpu:{name}" for name in TESTS)]
     if subprocess.call([*bazel, "build", "--curses=no", "--show_progress_rate_limit=10", *flags, LINK, *labels]) != 0:
-        raise BundleError("it does not build; a CUDA toolkit is needed (docs/gpu.md)")
+        raise BundleError("it does not build; a CUDA toolkit is needed (docs/how-to/gpu-workers.md)")
     place = run(*bazel, "info", *flags, "bazel-bin").strip()
     programs = {name: os.path.join(place, "bin", name) for name in PROGRAMS}
     programs.update({name: os.path.join(place, "tests", "gpu", name) for name in TESTS})

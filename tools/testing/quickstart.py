@@ -34,7 +34,7 @@ def naive(data, causal):
 
 
 def worst_of_budget(data, answer, causal):
-    """Largest error over its budget (docs/numerics.md), output and LSE; 1 is the limit."""
+    """Largest error over its budget (docs/reference/numerics.md), output and LSE; 1 is the limit."""
     kind = "causal" if causal else "full"
     exact, exact_lse = data[f"{kind}_output"], data[f"{kind}_lse"]
     ours, lse = answer["output"].astype(numpy.float64), answer["lse"].astype(numpy.float64)

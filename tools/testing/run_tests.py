@@ -1,6 +1,6 @@
 """Runs every test in every variant and counts test cases; the program behind tools/test.
 
-A variant is a way of building; docs/testing.md says which tests each runs. Every test of a variant is
+A variant is a way of building; docs/explanation/testing.md says which tests each runs. Every test of a variant is
 listed before it runs, so that one which did not run is a failure and not a silence.
 """
 

@@ -12,8 +12,8 @@
 namespace annulus {
 
 // Strategies are data. A schedule says, for one rank and step by step, what to send, receive and
-// compute; one loop (worker/executor) runs any of them. docs/design.md tells the model and its
-// proofs.
+// compute; one loop (worker/executor) runs any of them. docs/explanation/architecture.md tells the
+// model and its proofs.
 
 enum class BlockKind : uint8_t {
   kQ,        // queries

@@ -10,7 +10,7 @@ namespace annulus {
 
 // A strategy is one of these: the schedule of one rank. Called only where there are at least two
 // ranks and something to attend. A new one is a function here and a row in
-// attention/schedule/schedule.cc. docs/strategies.md says what they cost.
+// attention/schedule/schedule.cc. docs/explanation/strategies.md says what they cost.
 //
 // The same builders make the schedules of gradients. Step 0 makes deltas; what the forward pass
 // does in step k is done in step k + 1. Gradients of what has travelled go home in fp32 in the step

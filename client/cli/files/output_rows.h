@@ -13,7 +13,7 @@ namespace annulus {
 
 // Whether the output that a job of gradients was given is that of its other inputs, as far as
 // `count` query rows of every head show, those that VerifyGradients recomputes: within what
-// docs/numerics.md allows a forward job (of fp32, one that multiplied as bf16x3; with
+// docs/reference/numerics.md allows a forward job (of fp32, one that multiplied as bf16x3; with
 // `bf16_partials` one whose partials travelled in bf16). Gradients rest on it: delta is d_out ·
 // output. `tensors`: all inputs of TensorTable(spec), packed. INVALID_ARGUMENT / OUTPUT_MISMATCH
 // with the head that is farthest off: another dropout than that of the forward job, or another

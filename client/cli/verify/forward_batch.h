@@ -21,8 +21,8 @@ struct ExactRow {
   double product = 0, product_of_max = 0;
 };
 
-// The same by the naive computation of docs/numerics.md, in fp32, not yet rounded to the output's
-// type.
+// The same by the naive computation of docs/reference/numerics.md, in fp32, not yet rounded to the
+// output's type.
 struct NaiveRow {
   std::vector<float> out;
   double lse = -std::numeric_limits<double>::infinity();

@@ -44,7 +44,7 @@ struct WeightSum {
 };
 
 // Of one query row and head, sink included, before dropout: in fp64, and as the naive computation
-// of docs/numerics.md has it, in fp32.
+// of docs/reference/numerics.md has it, in fp32.
 struct RowNorm {
   WeightSum<double> exact;
   WeightSum<float> naive;  // Of products that are summed in another order than ScoresOf has.

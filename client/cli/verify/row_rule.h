@@ -36,7 +36,7 @@ RowRule MakeRowRule(const AttentionSpec& spec, const MaskMap& mask, const BiasAn
                     int32_t head, int64_t row);
 
 // The score of a packed key row by its product with the query row and the pair's bias, in Real
-// (docs/numerics.md).
+// (docs/reference/numerics.md).
 template <typename Real>
 Real ScoreOf(Real product, const RowRule& rule, int64_t key_row, float bias) {
   Real score = product * static_cast<Real>(rule.scale) + static_cast<Real>(rule.offset);

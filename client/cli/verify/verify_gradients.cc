@@ -178,7 +178,7 @@ class GradientVerifier {
     return -data.Weight<Real>(row, sink) * DeltaOf<Real>(data, row, order);
   }
 
-  // The formulas of docs/numerics.md, "Gradients".
+  // The formulas of docs/reference/numerics.md, "Gradients".
   template <typename Real>
   Share<Real> ShareOf(const HeadData& data, int64_t row, int64_t key, const Order& order) const {
     if (data.lse[row] == kMinusInf) return {};

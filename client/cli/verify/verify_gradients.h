@@ -16,7 +16,7 @@ struct GradientReport {
   TensorId worst_tensor = TensorId::kDq;  // The head nearest to its budget, or farthest above.
   int32_t worst_head = 0;
   double error = 0;   // Its largest difference from fp64.
-  double budget = 0;  // What docs/numerics.md allows it.
+  double budget = 0;  // What docs/reference/numerics.md allows it.
   bool within() const { return error <= budget; }
 };
 

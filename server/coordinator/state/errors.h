@@ -10,7 +10,7 @@
 namespace annulus {
 
 // Every refusal and every end of a job that the coordinator itself decides: code, reason and
-// metadata in one place (docs/api.md lists them). None of them takes a decision.
+// metadata in one place (docs/reference/calls.md lists them). None of them takes a decision.
 
 // To clients, at submission.
 

@@ -16,7 +16,8 @@ TEST(DropoutTest, AsDocumented) {
   const DropoutRule half({0.5, 1});
   for (int key = 0; key < 16; ++key)
     if (half.Keeps(0, 0, 0, key)) kept.push_back(key);
-  EXPECT_EQ(kept, (std::vector<int>{0, 2, 6, 7, 11, 12, 14}));  // Also in docs/numerics.md.
+  EXPECT_EQ(kept,
+            (std::vector<int>{0, 2, 6, 7, 11, 12, 14}));  // Also in docs/reference/numerics.md.
 }
 
 TEST(DropoutTest, EachWordOfTheDocumentedBlockDecidesOneKey) {

@@ -30,7 +30,7 @@ TEST(SyntheticTest, TheElementIsTheTopByteOfTheDocumentedBlock) {
   EXPECT_EQ(SyntheticValue(seed, TensorId::kK, row, 3, 9), expected);
 }
 
-// Numbers that another implementation can compare with; also in docs/numerics.md.
+// Numbers that another implementation can compare with; also in docs/reference/numerics.md.
 TEST(SyntheticTest, FirstElementsOfSeed1) {
   const auto first = [](TensorId tensor) {
     std::vector<float> values;

@@ -91,7 +91,7 @@ int64_t MostSentByGrid(const AttentionSpec& spec) {
   return *std::max_element(sent.begin(), sent.end());
 }
 
-// The formulas of docs/strategies.md, full mask.
+// The formulas of docs/explanation/strategies.md, full mask.
 TEST(CostModelTest, EveryStrategySendsWhatItsFormulaSays) {
   const AttentionSpec spec = CostSpec(1024, 1024, false);
   const int64_t rows = 1024 / 4;

@@ -1,4 +1,4 @@
-// What docs/strategies.md says of each strategy, beside the bytes (cost_model_test.cc).
+// What docs/explanation/strategies.md says of each strategy, beside the bytes (cost_model_test.cc).
 
 #include <algorithm>
 #include <cmath>
@@ -119,7 +119,7 @@ TEST(StrategiesTest, BlocksAreThoseOfTheTable) {
 
 // The column "peak, MB" of the table in a section, by strategy.
 std::map<std::string, int64_t> PeaksOfPage(const std::string& section) {
-  std::ifstream file("docs/strategies.md");
+  std::ifstream file("docs/explanation/strategies.md");
   std::map<std::string, int64_t> peaks;
   bool inside = false;
   size_t column = 0;
@@ -179,7 +179,7 @@ TEST(StrategiesTest, MostBytesSentAreThoseOfThePage) {
     return Megabytes(*std::max_element(bytes.begin(), bytes.end()));
   };
   EXPECT_EQ(sent("ring-pass-kv"), sent("rotate-kv"));
-  std::ifstream file("docs/strategies.md");
+  std::ifstream file("docs/explanation/strategies.md");
   const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
   const std::string said =
       absl::StrCat("Most bytes sent by a rank there: rings ", sent("ring-pass-kv"), " MB, Ulysses ",

@@ -96,7 +96,7 @@ TEST(ShardPlanTest, QueriesAndKeysHaveTheirOwnMaps) {
   EXPECT_EQ(plan.shards[0].kv_rows.rows(), 50);
 }
 
-// max/mean of causal work × (W × mean), from the same formula as docs/numerics.md.
+// max/mean of causal work × (W × mean), from the same formula as docs/reference/numerics.md.
 double Balance(Layout layout, int32_t world, int64_t length) {
   AttentionSpec spec = SmallSpec(1, 1, {Lengths(length, length)}, TestMasks()[1]);
   const MaskMap mask(spec);

@@ -39,9 +39,9 @@ const std::map<absl::StatusCode, ExitCode>& Codes() {
   return *table;
 }
 
-// The table of docs/client.md: what it says of each exit code.
+// The table of docs/reference/command-line.md: what it says of each exit code.
 std::map<int, std::string> Documented() {
-  std::ifstream file("docs/client.md");
+  std::ifstream file("docs/reference/command-line.md");
   std::map<int, std::string> rows;
   bool inside = false;
   for (std::string line; std::getline(file, line);) {

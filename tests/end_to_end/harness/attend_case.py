@@ -119,7 +119,7 @@ RANGE_KINDS = {
 
 
 def hidden_by(mask, q_len, kv_len):
-    """Which (row, key) a mask in JSON hides: the rule of docs/numerics.md to the letter. Whose heads it is of is the caller's."""
+    """Which (row, key) a mask in JSON hides: the rule of docs/reference/numerics.md to the letter. Whose heads it is of is the caller's."""
     field = {name: int(mask[name]) for name in mask if name not in ("causal", "alignment", "ranges", "queryHeads")}
     i, j = numpy.arange(q_len)[:, None], numpy.arange(kv_len)[None, :]
     p = i + (0 if "alignment" in mask else kv_len - q_len)
@@ -215,8 +215,8 @@ def judged(q, k, v, mask, dtype="fp32", modifiers=None):
 
 
 def documented(name):
-    """A function of docs/numerics.md."""
-    with open("docs/numerics.md", encoding="utf-8") as file:
+    """A function of docs/reference/numerics.md."""
+    with open("docs/reference/numerics.md", encoding="utf-8") as file:
         (code,) = re.findall(rf"```python\n(def {name}.*?)```", file.read(), re.DOTALL)
     names = {}
     exec(code, names)
@@ -264,7 +264,7 @@ class AttendCase(unittest.TestCase):
             yield strategy, digests
 
     def assert_within_budget(self, answer, exact, naive, what, dtype="fp32", by_head=False):
-        """The error budget of docs/numerics.md for few rows, or head by head, as for many; `naive` as of judged()."""
+        """The error budget of docs/reference/numerics.md for few rows, or head by head, as for many; `naive` as of judged()."""
         out, lse = answer["output"].astype(numpy.float64), answer["lse"].astype(numpy.float64)
         self.assertEqual(out.shape, exact[0].shape, what)
         self.assertEqual(lse.shape, exact[1].shape, what)

@@ -9,7 +9,7 @@ from tests.end_to_end.harness.attend_case import LARGEST_BUDGET, AttendCase, loa
 
 
 def gradients(tensors, hidden, real, dtype, kept=None):
-    """dq, dk and dv of one sequence in the float type `real`, from the formulas of docs/numerics.md. In float32 weights, dS
+    """dq, dk and dv of one sequence in the float type `real`, from the formulas of docs/reference/numerics.md. In float32 weights, dS
     and the gradients are rounded to `dtype`. `kept`: what dropout multiplies weights by, [heads, rows, keys]."""
     q, k, v, out, d_out = (tensors[name].astype(real) for name in ("q", "k", "v", "output", "d_out"))
     lse = tensors["lse"].astype(real)

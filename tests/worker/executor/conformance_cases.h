@@ -12,8 +12,8 @@
 
 namespace annulus {
 
-// What the conformance suite varies (docs/testing.md): a new option is a value of an axis, and so
-// meets every value of every other axis at the cost of a few jobs.
+// What the conformance suite varies (docs/explanation/testing.md): a new option is a value of an
+// axis, and so meets every value of every other axis at the cost of a few jobs.
 
 struct ConformanceJob {
   JobCase job;

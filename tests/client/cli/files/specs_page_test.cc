@@ -1,4 +1,5 @@
-// Every example of docs/specs.md is a spec that the command line takes, and every field has one.
+// Every example of docs/reference/specs.md is a spec that the command line takes, and every field
+// has one.
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -30,7 +31,7 @@ const Names& NotServed() {
 }
 
 std::vector<std::string> ReadExamples() {
-  std::ifstream page("docs/specs.md");
+  std::ifstream page("docs/reference/specs.md");
   std::vector<std::string> examples;
   bool inside = false;
   for (std::string line; std::getline(page, line);) {
@@ -98,7 +99,7 @@ TEST(SpecsPageTest, EveryExampleIsTaken) {
   const std::vector<std::string> examples = ReadExamples();
   ASSERT_GE(examples.size(), 20u);
   for (const std::string& example : examples) {
-    const absl::StatusOr<v1::AttentionSpec> parsed = ParseSpec(example, "docs/specs.md");
+    const absl::StatusOr<v1::AttentionSpec> parsed = ParseSpec(example, "docs/reference/specs.md");
     ASSERT_TRUE(parsed.ok()) << parsed.status() << "\n" << example;
     const absl::StatusOr<AttentionSpec> spec = CompleteSpec(*parsed, ShapeFor(*parsed));
     ASSERT_TRUE(spec.ok()) << spec.status() << "\n" << example;
@@ -110,7 +111,7 @@ TEST(SpecsPageTest, EveryExampleIsTaken) {
 TEST(SpecsPageTest, EveryFieldHasAnExample) {
   Names said;
   for (const std::string& example : ReadExamples()) {
-    const absl::StatusOr<v1::AttentionSpec> spec = ParseSpec(example, "docs/specs.md");
+    const absl::StatusOr<v1::AttentionSpec> spec = ParseSpec(example, "docs/reference/specs.md");
     if (spec.ok()) AddSaid(*spec, "", &said);
   }
   Names all;

@@ -6,8 +6,8 @@
 namespace annulus::cuda {
 
 // Merges a partial whose sums are divided by its weights into one whose sums are not. A row whose
-// scores are all −infinity has seen them all the same (docs/numerics.md). So has one of which NaN
-// has hidden every max.
+// scores are all −infinity has seen them all the same (docs/reference/numerics.md). So has one of
+// which NaN has hidden every max.
 template <class GPU>
 ANNULUS_GPU void MergeNormalized(const OpCell<GPU>& cell, int64_t row, int64_t head) {
   float from_max = cell.Read(cell.Source(row, head, 1));
