@@ -58,6 +58,7 @@ int64_t StripedMeetings(const AttentionSpec& spec, const MaskGroups& groups, int
 }
 
 int64_t SpanOf(const Mask& mask) {
+  static_assert(kMaskFields == 10, "a new field may change the span");
   int64_t span = mask.chunk.value_or(kMostRows);
   if (mask.window_left && (mask.causal || mask.window_right)) {
     const int64_t right = mask.causal ? 0 : std::min(*mask.window_right, kMostRows);

@@ -2,36 +2,19 @@
 
 #include <map>
 #include <set>
-#include <tuple>
 #include <utility>
 
 namespace annulus {
-namespace {
-
-using RangeKey = std::tuple<int64_t, int64_t, int64_t, int64_t, MaskRange::Kind>;
-using MaskKey = std::tuple<bool, Mask::Alignment, std::optional<int64_t>, std::optional<int64_t>,
-                           std::optional<int64_t>, std::optional<int64_t>, std::optional<int64_t>,
-                           bool, std::vector<RangeKey>>;
-
-// What a mask hides, whoever follows it.
-MaskKey KeyOf(const Mask& mask) {
-  std::vector<RangeKey> ranges;
-  for (const MaskRange& r : mask.ranges) {
-    ranges.emplace_back(r.q_begin, r.q_end, r.k_begin, r.k_end, r.kind);
-  }
-  return {mask.causal, mask.alignment,      mask.window_left, mask.window_right, mask.chunk,
-          mask.prefix, mask.always_visible, mask.bit_mask,    std::move(ranges)};
-}
-
-}  // namespace
 
 MaskGroups::MaskGroups(const AttentionSpec& spec) {
   const int32_t none = static_cast<int32_t>(spec.masks.size());
-  std::map<MaskKey, int32_t> numbers = {{KeyOf(Mask()), none}};
+  const Mask full;
+  std::map<decltype(RuleOf(full)), int32_t> numbers;
+  numbers.try_emplace(RuleOf(full), none);
   std::vector<int32_t> group_of_mask;
   for (int32_t i = 0; i < none; ++i) {
     const Mask& mask = spec.masks[i];
-    const int32_t number = numbers.try_emplace(KeyOf(mask), i).first->second;
+    const int32_t number = numbers.try_emplace(RuleOf(mask), i).first->second;
     if (mask.query_heads.empty() || mask_of_head.empty()) {
       mask_of_head.emplace_back(spec.q_heads, mask.query_heads.empty() ? number : none);
     }

@@ -75,7 +75,7 @@ double PredictionCorrector::FactorOf(const Execution& way, Operation operation,
   append_lengths(own, kOwnReach);
   if (ratios.size() >= kLeastRuns) return Median(std::move(ratios));
   ratios.clear();
-  for (auto strategy = Strategy::kAuto; strategy <= Strategy::kHalo;
+  for (auto strategy = Strategy::kAuto; strategy <= kLastStrategy;
        strategy = static_cast<Strategy>(static_cast<int>(strategy) + 1)) {
     Of of = own;
     of.strategy = strategy;

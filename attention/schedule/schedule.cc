@@ -22,22 +22,26 @@ namespace {
 struct BuilderRow {
   Strategy strategy;
   ScheduleBuilder build;
-  RowSpace travels = RowSpace::kKey;
-  bool sends_home = false;  // Also of a forward pass: outputs or partials go to their owners.
+  RowSpace travels;
+  // True if ranks send what they have computed, also in a forward pass: then a rank that fails
+  // makes all ranks fail (ResultsTravel). A wrong `false` lets peers publish outputs that a failed
+  // rank's numbers went into.
+  bool sends_home;
 };
 
 // For forward passes and gradients alike.
 constexpr BuilderRow kBuilders[] = {
-    {Strategy::kRingPassKv, BuildUlyssesRing},
-    {Strategy::kAllGatherKv, BuildAllGatherKv},
-    {Strategy::kRotateKv, BuildRotateKv},
-    {Strategy::kHalo, BuildAllGatherKv},
+    {Strategy::kRingPassKv, BuildUlyssesRing, RowSpace::kKey, false},
+    {Strategy::kAllGatherKv, BuildAllGatherKv, RowSpace::kKey, false},
+    {Strategy::kRotateKv, BuildRotateKv, RowSpace::kKey, false},
+    {Strategy::kHalo, BuildAllGatherKv, RowSpace::kKey, false},
     {Strategy::kUlysses, BuildUlyssesRing, RowSpace::kKey, true},
     {Strategy::kUlyssesRing, BuildUlyssesRing, RowSpace::kKey, true},
     {Strategy::kRingPassQ, BuildRingPassQ, RowSpace::kQuery, true},
-    {Strategy::kDoubleRing, BuildDoubleRing},
+    {Strategy::kDoubleRing, BuildDoubleRing, RowSpace::kKey, false},
     {Strategy::kTree, BuildTree, RowSpace::kQuery, true},
 };
+static_assert(std::size(kBuilders) == static_cast<size_t>(kLastStrategy), "all but kAuto");
 
 absl::StatusOr<BuilderRow> BuilderOf(const ScheduleRequest& request) {
   for (const BuilderRow& row : kBuilders) {

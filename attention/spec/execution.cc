@@ -1,6 +1,7 @@
 #include "attention/spec/execution.h"
 
 #include <cstddef>
+#include <iterator>
 #include <string>
 
 #include "absl/strings/ascii.h"
@@ -16,6 +17,9 @@ constexpr absl::string_view kStrategyNames[] = {
 constexpr absl::string_view kLayoutNames[] = {"auto",    "contiguous", "zigzag",
                                               "striped", "by-area",    "zigzag-per-sequence"};
 constexpr absl::string_view kHeadDealNames[] = {"auto", "whole-heads", "units"};
+static_assert(std::size(kStrategyNames) == static_cast<size_t>(kLastStrategy) + 1);
+static_assert(std::size(kLayoutNames) == static_cast<size_t>(kLastLayout) + 1);
+static_assert(std::size(kHeadDealNames) == static_cast<size_t>(kLastHeadAssignment) + 1);
 
 template <size_t n>
 absl::string_view NameAt(const absl::string_view (&names)[n], size_t index) {

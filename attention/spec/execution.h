@@ -24,6 +24,7 @@ enum class Strategy : uint8_t {
   kTree = 8,
   kHalo = 9,
 };
+inline constexpr Strategy kLastStrategy = Strategy::kHalo;  // The largest value.
 
 enum class Layout : uint8_t {
   kAuto = 0,
@@ -33,6 +34,7 @@ enum class Layout : uint8_t {
   kByArea = 4,
   kZigzagPerSequence = 5,
 };
+inline constexpr Layout kLastLayout = Layout::kZigzagPerSequence;  // The largest value.
 
 // How the ranks that exchange heads share them out (docs/explanation/strategies.md).
 enum class HeadAssignment : uint8_t {
@@ -40,6 +42,7 @@ enum class HeadAssignment : uint8_t {
   kWholeHeads = 1,
   kUnits = 2,  // A unit is one head of the queries of one rank.
 };
+inline constexpr HeadAssignment kLastHeadAssignment = HeadAssignment::kUnits;  // The largest value.
 
 // How to run a job: every field is met or the job is refused; only kAuto and 0 leave a choice.
 struct Execution {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "attention/spec/dtype.h"
@@ -22,6 +23,15 @@ struct MaskRange {
   int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
   Kind kind = Kind::kFull;
 };
+// All fields of a range. A field that is added to MaskRange and not here does not compile.
+inline auto FieldsOf(const MaskRange& range) {
+  const auto& [q_begin, q_end, k_begin, k_end, kind] = range;
+  return std::tie(q_begin, q_end, k_begin, k_end, kind);
+}
+inline bool operator==(const MaskRange& a, const MaskRange& b) {
+  return FieldsOf(a) == FieldsOf(b);
+}
+inline bool operator<(const MaskRange& a, const MaskRange& b) { return FieldsOf(a) < FieldsOf(b); }
 
 // Which keys a query sees. Fields combine (docs/reference/numerics.md, "Masks"); an absent field is
 // off.
@@ -34,6 +44,20 @@ struct Mask {
   bool bit_mask = false;             // The input TensorId::kBitMask hides further pairs.
   std::vector<int32_t> query_heads;  // Empty: all heads.
 };
+
+// The fields that decide which pairs a mask hides: all but query_heads. The tuple refers to `mask`.
+// A field that is added to Mask and not here does not compile. Code that lists the fields of Mask
+// by hand asserts kMaskFields beside its list.
+inline constexpr int kMaskFields = 10;
+inline auto RuleOf(const Mask& mask) {
+  const auto& [causal, alignment, window_left, window_right, chunk, prefix, always_visible, ranges,
+               bit_mask, query_heads] = mask;
+  static_cast<void>(query_heads);
+  const auto rule = std::tie(causal, alignment, window_left, window_right, chunk, prefix,
+                             always_visible, ranges, bit_mask);
+  static_assert(std::tuple_size_v<decltype(rule)> + 1 == kMaskFields);
+  return rule;
+}
 
 // One sequence of a job. Its rows follow those of the sequence before it in every packed tensor.
 struct Sequence {

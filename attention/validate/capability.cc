@@ -140,6 +140,7 @@ void AddOperations(std::vector<Row>* rows) {
 
 void AddMasks(std::vector<Row>* rows) {
   rows->push_back(Served("mask/full", "spec.masks", [](const Request& r) {
+    static_assert(kMaskFields == 10, "a new field that hides pairs belongs to this list");
     return If(std::none_of(r.spec.masks.begin(), r.spec.masks.end(), [](const Mask& mask) {
       return mask.causal || mask.window_left || mask.window_right || mask.chunk ||
              !mask.ranges.empty() || mask.bit_mask;
@@ -288,6 +289,8 @@ void AddBf16Partials(std::vector<Row>* rows) {
 }
 
 void AddExecution(std::vector<Row>* rows) {
+  static_assert(kLastStrategy == Strategy::kHalo, "a new strategy needs a row");
+  static_assert(kLastLayout == Layout::kZigzagPerSequence, "a new layout needs a row");
   rows->push_back(StrategyRow<Strategy::kAuto>());
   rows->push_back(StrategyRow<Strategy::kRingPassKv>());
   rows->push_back(StrategyRow<Strategy::kAllGatherKv>());

@@ -190,12 +190,12 @@ absl::Status CheckFoldStripe(const AttentionSpec& spec, int64_t stripe) {
 
 absl::Status CheckExecution(const AttentionSpec& spec, const Execution& execution,
                             const Limits& limits) {
-  RETURN_IF_ERROR(CheckEnum("execution.strategy", execution.strategy, Strategy::kHalo));
-  RETURN_IF_ERROR(CheckEnum("execution.layout", execution.layout, Layout::kZigzagPerSequence));
+  RETURN_IF_ERROR(CheckEnum("execution.strategy", execution.strategy, kLastStrategy));
+  RETURN_IF_ERROR(CheckEnum("execution.layout", execution.layout, kLastLayout));
   RETURN_IF_ERROR(
       CheckAtLeast("INVALID_EXECUTION", "execution.world_size", execution.world_size, 0));
   RETURN_IF_ERROR(CheckLimit("execution.world_size", execution.world_size, limits.max_world_size));
-  RETURN_IF_ERROR(CheckEnum("execution.head_deal", execution.head_deal, HeadAssignment::kUnits));
+  RETURN_IF_ERROR(CheckEnum("execution.head_deal", execution.head_deal, kLastHeadAssignment));
   RETURN_IF_ERROR(CheckDegreeLimits(execution, limits));
   RETURN_IF_ERROR(CheckAtLeast("INVALID_EXECUTION", "execution.stripe", execution.stripe, 0));
   if (execution.priority < -kMaxPriority || execution.priority > kMaxPriority) {

@@ -17,8 +17,10 @@ bool AreAlike(const AttentionSpec& spec) {
 }
 
 bool IsOnlyCausal(const Mask& mask) {
-  return mask.causal && !mask.window_left && !mask.window_right && !mask.chunk && !mask.prefix &&
-         !mask.always_visible && mask.ranges.empty() && !mask.bit_mask && mask.query_heads.empty();
+  Mask causal;
+  causal.causal = true;
+  causal.alignment = mask.alignment;
+  return RuleOf(mask) == RuleOf(causal) && mask.query_heads.empty();
 }
 
 std::string TokensText(int64_t q, int64_t kv) {

@@ -74,13 +74,8 @@ class AlarmClock {
 
 void SharedTimer::Begin() {
   if (alarm_.has_value()) return;
-  passed_ = std::make_shared<std::atomic<bool>>(false);
   const absl::Duration longest = absl::Hours(24 * 365);  // What a clock can wait for.
-  alarm_ = AlarmClock::Get().Set(SteadyNow() + std::min(length_, longest),
-                                 [passed = passed_, over = over_] {
-                                   *passed = true;
-                                   over();
-                                 });
+  alarm_ = AlarmClock::Get().Set(SteadyNow() + std::min(length_, longest), over_);
 }
 
 void SharedTimer::CallOff() {

@@ -246,6 +246,11 @@ v1::AttentionSpec SpecToProto(const AttentionSpec& spec) {
   return proto;
 }
 
+// The enums of both sides have the same values, so casts convert them.
+static_assert(v1::Execution::Strategy_MAX == static_cast<int>(kLastStrategy));
+static_assert(v1::Execution::Layout_MAX == static_cast<int>(kLastLayout));
+static_assert(v1::Execution::HeadDeal_MAX == static_cast<int>(kLastHeadAssignment));
+
 absl::StatusOr<Execution> ExecutionFromProto(const v1::Execution& proto, absl::string_view path) {
   RETURN_IF_ERROR(CheckFieldsKnown(proto, path));
   RETURN_IF_ERROR(CheckEnum(v1::Execution::Strategy_IsValid(proto.strategy()),
@@ -277,7 +282,7 @@ v1::Execution ExecutionToProto(const Execution& execution) {
   proto.set_ulysses_degree(execution.ulysses_degree);
   proto.set_ring_degree(execution.ring_degree);
   proto.set_inner_ring_degree(execution.inner_ring_degree);
-  proto.set_head_deal(static_cast<v1::Execution::HeadAssignment>(execution.head_deal));
+  proto.set_head_deal(static_cast<v1::Execution::HeadDeal>(execution.head_deal));
   proto.set_stripe(execution.stripe);
   proto.set_bf16_partials(execution.bf16_partials);
   proto.set_priority(execution.priority);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -129,17 +130,25 @@ void FillTensor(const AttentionSpec& spec, const TensorInfo& info, const Bytes& 
                 tensor->mutable_values()->mutable_data());
 }
 
-// The fields of an output.
-void SetCrc(TensorId id, uint32_t crc, v1::AttendInlineResponse* response) {
-  if (id == TensorId::kOut) return response->set_out_crc32c(crc);
-  if (id == TensorId::kLseRest) return response->set_lse_rest_crc32c(crc);
-  id == TensorId::kLse ? response->set_lse_crc32c(crc) : response->set_max_logit_crc32c(crc);
-}
+// The response's fields of one output.
+struct OutputFields {
+  TensorId id;
+  v1::InlineTensor* (v1::AttendInlineResponse::*tensor)();
+  void (v1::AttendInlineResponse::*set_crc)(uint32_t);
+};
+using Response = v1::AttendInlineResponse;
+constexpr OutputFields kOutputs[] = {
+    {TensorId::kOut, &Response::mutable_out, &Response::set_out_crc32c},
+    {TensorId::kLse, &Response::mutable_lse, &Response::set_lse_crc32c},
+    {TensorId::kLseRest, &Response::mutable_lse_rest, &Response::set_lse_rest_crc32c},
+    {TensorId::kMaxLogit, &Response::mutable_max_logit, &Response::set_max_logit_crc32c},
+};
 
-v1::InlineTensor* MutableTensor(TensorId id, v1::AttendInlineResponse* response) {
-  if (id == TensorId::kOut) return response->mutable_out();
-  if (id == TensorId::kLseRest) return response->mutable_lse_rest();
-  return id == TensorId::kLse ? response->mutable_lse() : response->mutable_max_logit();
+// Null for a tensor that the response has no fields for.
+const OutputFields* FieldsOfOutput(TensorId id) {
+  const auto* const found = std::find_if(std::begin(kOutputs), std::end(kOutputs),
+                                         [&](const OutputFields& of) { return of.id == id; });
+  return found == std::end(kOutputs) ? nullptr : found;
 }
 
 }  // namespace
@@ -166,7 +175,12 @@ absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
                           absl::StrCat("the tensors of an inline call take more than ",
                                        kMaxInlineBytes, " bytes; use Attend"));
     }
-    if (info.direction == Direction::kOutput) answer += ElementsOf(spec, info);
+    if (info.direction != Direction::kOutput) continue;
+    if (FieldsOfOutput(info.id) == nullptr) {
+      return absl::InternalError(
+          absl::StrCat("AttendInline has no fields for the output ", TensorName(info.id)));
+    }
+    answer += ElementsOf(spec, info);
   }
   if (request.has_tensors() && answer > kMaxInlineAnswerElements) {
     return InvalidField("LIMIT_EXCEEDED", "spec.sequences",
@@ -201,9 +215,11 @@ void FillInlineResponse(const v1::AttendInlineRequest& request, const AttentionS
   const std::vector<TensorInfo> table = TensorTable(spec);
   for (size_t i = 0; i < table.size(); ++i) {
     if (table[i].direction != Direction::kOutput) continue;
-    SetCrc(table[i].id, Crc32c(tensors[i].data(), tensors[i].size()), response);
+    const OutputFields* const fields = FieldsOfOutput(table[i].id);
+    if (fields == nullptr) continue;  // InlineBytes has refused such a request.
+    (response->*fields->set_crc)(Crc32c(tensors[i].data(), tensors[i].size()));
     if (request.has_synthetic()) continue;
-    FillTensor(spec, table[i], tensors[i], MutableTensor(table[i].id, response));
+    FillTensor(spec, table[i], tensors[i], (response->*fields->tensor)());
   }
 }
 

@@ -8,7 +8,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <variant>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -26,7 +25,7 @@ namespace annulus {
 // not be kept waiting. Finish, SendLast or Answer is the last call.
 class CallSink {
  public:
-  using Value = std::variant<v1::Job, v1::ListJobsResponse, v1::Plan, v1::ServerInfo>;
+  using Value = action::AnswerValue;
   virtual ~CallSink() = default;
   virtual void Send(v1::JobEvent event) = 0;
   virtual void Finish(const absl::Status& status) = 0;

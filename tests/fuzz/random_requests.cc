@@ -132,7 +132,7 @@ v1::Execution AnyExecution(Draw* draw) {
   if (draw->OneIn(12)) execution.set_ring_degree(static_cast<int32_t>(draw->Below(5)));
   if (draw->OneIn(16)) execution.set_inner_ring_degree(static_cast<int32_t>(draw->Below(5)));
   if (draw->OneIn(12))
-    execution.set_head_deal(static_cast<v1::Execution::HeadAssignment>(draw->Below(3)));
+    execution.set_head_deal(static_cast<v1::Execution::HeadDeal>(draw->Below(3)));
   const bool sends_partials = execution.strategy() == v1::Execution::STRATEGY_RING_PASS_Q ||
                               execution.strategy() == v1::Execution::STRATEGY_TREE;
   if (draw->OneIn(sends_partials ? 2 : 30)) execution.set_bf16_partials(true);

@@ -30,6 +30,7 @@ bool IsSmall(const AttentionSpec& spec) {
 
 bool IsSimple(const AttentionSpec& spec) {
   size_t parts = spec.sequences.size() * std::max<size_t>(1, spec.masks.size());
+  static_assert(kMaskFields == 10, "a new field may cut the rows into many parts");
   for (const Mask& mask : spec.masks) parts += mask.ranges.size();
   return parts <= kMostParts &&
          std::none_of(spec.masks.begin(), spec.masks.end(),

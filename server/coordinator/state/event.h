@@ -113,9 +113,10 @@ struct FinishCall {
   absl::Status status;
 };
 // Ends a unary call.
+using AnswerValue = std::variant<v1::Job, v1::ListJobsResponse, v1::Plan, v1::ServerInfo>;
 struct Answer {
   int64_t call = 0;
-  absl::StatusOr<std::variant<v1::Job, v1::ListJobsResponse, v1::Plan, v1::ServerInfo>> value;
+  absl::StatusOr<AnswerValue> value;
 };
 
 // Plan elsewhere and answer with event::Planned. Jobs' plans go before dry runs, quick ones beside.

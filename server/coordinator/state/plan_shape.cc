@@ -11,6 +11,7 @@ namespace annulus {
 namespace {
 
 void AddFollowed(const Mask& mask, const Sequence& sequence, double heads, PlanShape* shape) {
+  static_assert(kMaskFields == 10, "a new field may change what a plan costs");
   const int64_t span = SpanOf(mask);
   const int64_t everywhere = std::min(mask.prefix.value_or(0), kMostRows) +
                              std::min(mask.always_visible.value_or(0), kMostRows);

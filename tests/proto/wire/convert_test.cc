@@ -111,7 +111,7 @@ TEST(ConvertTest, UnknownEnumsNameTheirField) {
   EXPECT_EQ(DetailOf(ExecutionFromProto(execution, "execution").status()).fields[0].field,
             "execution.strategy");
   execution.clear_strategy();
-  execution.set_head_deal(static_cast<v1::Execution::HeadAssignment>(77));
+  execution.set_head_deal(static_cast<v1::Execution::HeadDeal>(77));
   EXPECT_EQ(DetailOf(ExecutionFromProto(execution, "execution").status()).fields[0].field,
             "execution.head_deal");
 }

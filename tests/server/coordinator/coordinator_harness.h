@@ -38,9 +38,7 @@ class CoordinatorHarness {
   struct Call {
     std::vector<v1::JobEvent> events;
     std::optional<absl::Status> finished;
-    std::optional<
-        absl::StatusOr<std::variant<v1::Job, v1::ListJobsResponse, v1::Plan, v1::ServerInfo>>>
-        answer;
+    std::optional<absl::StatusOr<action::AnswerValue>> answer;
   };
 
   explicit CoordinatorHarness(CoordinatorOptions options = {});
