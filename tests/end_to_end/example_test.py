@@ -1,4 +1,4 @@
-"""The example of the documentation, run as a reader would run it: plain stubs, one address."""
+"""The examples, run as a reader runs them."""
 
 import os
 import shlex
@@ -18,7 +18,7 @@ from tools.testing import proto_stubs
 class ExampleTest(unittest.TestCase):
     def test_it_computes_attention(self):
         proto_stubs.load("annulus/v1/attention.proto")
-        from docs.examples import attend as example
+        from examples import attend as example
 
         random = numpy.random.default_rng(2)
         q = random.standard_normal((4, 3000, 64), numpy.float32).transpose(1, 0, 2)  # As PyTorch has it: a view.
@@ -37,7 +37,7 @@ class ExampleTest(unittest.TestCase):
 
     def test_what_is_no_float32_is_refused(self):
         proto_stubs.load("annulus/v1/attention.proto")
-        from docs.examples import attend as example
+        from examples import attend as example
 
         right = numpy.ones((4, 2, 8), numpy.float32)
         for wrong, told in (("<f8", "<f8"), (">f4", ">f4"), ("<f2", "<f2"), ("<i4", "<i4")):
@@ -52,16 +52,33 @@ class ExampleTest(unittest.TestCase):
     def test_its_instructions_can_be_followed(self):
         with tempfile.TemporaryDirectory() as root, cluster.Serve(2) as service:
             shutil.copytree("proto", os.path.join(root, "proto"))
-            path = os.path.join(root, "docs", "examples", "attend.py")
+            path = os.path.join(root, "examples", "attend.py")
             os.makedirs(os.path.dirname(path))
-            shutil.copy("docs/examples/attend.py", path)
+            shutil.copy("examples/attend.py", path)
             install, generate, run = instructions(path)
             self.assertEqual(install, "pip install grpcio-tools numpy")
             self.follow(root, generate)
             done = self.follow(root, run.replace("127.0.0.1:8001", service.address))
             self.assertEqual(done.stdout, "output (1000, 4, 64) lse (1000, 4) first row equals v: True\n")
             told = self.follow(root, run.replace("127.0.0.1:8001", ""), expect=1)
-            self.assertEqual(told.stderr, "usage: python docs/examples/attend.py HOST:PORT\n")
+            self.assertEqual(told.stderr, "usage: python examples/attend.py HOST:PORT\n")
+
+    def test_the_cpp_examples(self):
+        says = {
+            "attend": r"[12] workers, first row equals v: true",
+            "gradients": r"dv of one column sums to (499\.9|500\.0)\d over 500 queries",
+            "sequences": r"501 queries over 1400 keys, first row equals v: true",
+        }
+        with cluster.Serve(2) as service:
+            for name, line in says.items():
+                with self.subTest(name):
+                    done = subprocess.run([f"examples/{name}", service.address], capture_output=True, text=True, timeout=100, check=False)
+                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+                    self.assertRegex(done.stdout, f"^{line}\n$")
+            nobody = subprocess.run(["examples/attend", "127.0.0.1:1"], capture_output=True, text=True, timeout=100, check=False)
+            self.assertEqual(nobody.returncode, 1)
+            self.assertIn("UNAVAILABLE", nobody.stderr)
+        self.assertEqual(subprocess.run(["examples/attend"], capture_output=True, timeout=100, check=False).returncode, 2)
 
     def follow(self, root, command, expect=0):
         """Runs `python ...` in the root, with nothing of this test on its path."""

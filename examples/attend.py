@@ -1,11 +1,11 @@
 """Attention by Annulus on nothing but generated stubs. In the root of the repository:
 
     pip install grpcio-tools numpy
-    python -m grpc_tools.protoc -Iproto --python_out=docs/examples --grpc_python_out=docs/examples \
+    python -m grpc_tools.protoc -Iproto --python_out=examples --grpc_python_out=examples \
         proto/annulus/v1/types.proto proto/annulus/v1/attention.proto
-    python docs/examples/attend.py 127.0.0.1:8001
+    python examples/attend.py 127.0.0.1:8001
 
-The stubs are then in docs/examples/annulus, which git ignores: beside a script is where Python looks first.
+The stubs are then in examples/annulus, which git ignores: beside a script is where Python looks first.
 """
 
 import sys
@@ -70,7 +70,7 @@ def attend(channel, q, k, v, causal=False, timeout=60):
 
 if __name__ == "__main__":
     if len(sys.argv) != 2:
-        sys.exit("usage: python docs/examples/attend.py HOST:PORT")
+        sys.exit("usage: python examples/attend.py HOST:PORT")
     random = numpy.random.default_rng(1)
     q, k, v = (random.standard_normal((1000, 4, 64), numpy.float32) for _ in range(3))
     with grpc.insecure_channel(sys.argv[1]) as channel:
