@@ -48,7 +48,7 @@ absl::Status CheckMemory(const AttentionSpec& spec, const AttendArguments& argum
   return absl::OkStatus();
 }
 
-// How long the coordinator may take to say what became of a job.
+// Time limit for StateHandoffCall.
 constexpr absl::Duration kSettleTime = absl::Seconds(5);
 
 absl::Status CancelledByCaller() { return absl::CancelledError("cancelled by the client"); }
@@ -83,7 +83,7 @@ void AttendCall::Start() {
       const Done done = std::move(self->done_);
       self->result_status_.ok() ? done(std::move(self->result_)) : done(self->result_status_);
     };
-    // Perhaps inside of gRPC: only hand over.
+    // This may run inside gRPC, so `done` is handed to the callback thread.
     self->context_.wakes ? finish() : self->context_.callbacks->Post(finish);
   });
   const absl::Status status = Check();
@@ -261,7 +261,7 @@ void AttendCall::OnUnconfirmed(const absl::Status& why, bool all_reported) {
 void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
   const std::shared_ptr<AttendCall> self = std::move(self_);
   result_.stats = stats;
-  std::function<void()> ended;  // Holds the session.
+  std::function<void()> ended;  // Holds the session; destroyed without the lock.
   {
     MutexLock lock(&mutex_);
     session_ = 0;

@@ -20,47 +20,56 @@
 
 namespace annulus {
 
-// What a call needs of its client. The functions do not wait and are called from any thread.
+// The parts of its client that a call uses. The functions do not block and may be called from any
+// thread.
 struct AttendContext {
   CallbackThread* callbacks;
-  // Direct or gateway; absent: `later` will be called with it.
+  // Returns the path; nothing if it is not known yet: then `later` is called with it.
   std::function<std::optional<DataPath>(std::function<void(DataPath)> later)> choose_path;
-  std::function<void()> forget_path;  // The choice did not hold.
+  std::function<void()> forget_path;  // Call if the chosen path has failed.
   std::function<std::shared_ptr<grpc::Channel>(const std::string&)> channel;
-  std::shared_ptr<StreamPool> exchanges;                                       // For JobOptions.
-  std::shared_ptr<AttendManyCalls> attend_many;                                // GatewayOptions.
+  std::shared_ptr<StreamPool> exchanges;         // For JobOptions.
+  std::shared_ptr<AttendManyCalls> attend_many;  // For GatewayOptions.
   std::function<std::shared_ptr<const void>()> open = [] { return nullptr; };  // For JobOptions.
   std::string address;
   Metadata metadata;
-  // `done` only wakes a thread that waits: it is called where the call ends, perhaps inside of
-  // gRPC, and not from the callback thread.
+  // True if `done` only wakes a waiting thread. It is then called where the call ends, perhaps
+  // inside gRPC, and not on the callback thread.
   bool wakes = false;
 };
 
-// One Attend with its retries: checks, chooses a path, runs a session, decides what an error means.
-// Its parts follow one another on whatever threads they come from: the starter's, the session's,
-// the callback thread. Lives on until `done` has returned.
+// One Attend() with its retries. The steps, which run one after another on the starter's thread,
+// the session's threads and the callback thread:
+// 1. Check() the arguments.
+// 2. ChoosePath(): direct or gateway.
+// 3. StartSession(): a JobSession or a GatewaySession, with this call as its observer.
+// 4. Settle(), only for a job that keeps its state and whose end is unknown
+//    (client/session/state_handoff.h).
+// 5. GoOn(): Deliver() the result, or wait and go to step 2.
+//
+// Lives until `done` has returned.
 class AttendCall : public Client::Call,
                    private JobObserver,
                    public std::enable_shared_from_this<AttendCall> {
  public:
   using Done = std::function<void(absl::StatusOr<AttendResult>)>;
-  // `deadline` by base/steady_time.h.
+  // `deadline` is on the clock of base/steady_time.h.
   AttendCall(AttendContext context, AttendArguments arguments, absl::Time deadline, Done done);
 
-  // Called once, from any thread. Does not wait.
+  // Call once, from any thread. Does not block.
   void Start();
   void Cancel() override EXCLUDES(mutex_);
 
  private:
   absl::Status Check() const;
-  // Whether the job, which ended so, is now one without its state.
+  // After the error `status`: true if the job's state is gone and the job now runs without it.
   bool GiveUpState(const absl::Status& status);
-  // Whether an attempt of this call may have released the state that `status` misses.
+  // True if an earlier attempt of this call may have released the state that `status` misses.
   bool MayHaveReleased(const absl::Status& status) const;
   void ChoosePath() EXCLUDES(mutex_);
-  // A wait, for a path or for the next attempt, ends once: by one of the things waited for, whose
-  // EndWait is then true, or by Cancel. 0: cancelled before, and delivered.
+  // Begins a wait, for a path or for the next attempt. Returns its number, or 0 if the call was
+  // cancelled before (the result is then delivered). A wait ends once: EndWait() is true for the
+  // first event that ends it, and false after that or after Cancel().
   int BeginWait() EXCLUDES(mutex_);
   bool EndWait(int wait) EXCLUDES(mutex_);
   void StartSession(DataPath path) EXCLUDES(mutex_);
@@ -68,9 +77,9 @@ class AttendCall : public Client::Call,
   std::function<void()> StartGateway(InputMemory inputs);
   InputMemory BorrowInputs();
   OutputMemory Outputs() const;
-  // Learns what became of the last session's job, which was to keep its state, and goes on.
+  // Asks what became of the last session's job, which was to keep its state, and goes on.
   void Settle(absl::Status error) EXCLUDES(mutex_);
-  // After a session that ended so: the next one, or the end.
+  // After a session has ended with `status`: starts the next attempt or delivers the result.
   void GoOn(const absl::Status& status) EXCLUDES(mutex_);
   bool IsCancelled() EXCLUDES(mutex_);
   void Deliver(absl::Status status);
@@ -83,26 +92,28 @@ class AttendCall : public Client::Call,
 
   const AttendContext context_;
   const AttendArguments arguments_;
-  AttentionSpec spec_;  // Of the next session.
+  AttentionSpec spec_;  // The spec of the next session.
   const absl::Time deadline_;
   Done done_;
   RetryPolicy retry_;
   AttendResult result_;
   absl::Status result_status_;
-  std::string job_id_;        // Of this session, when it has been placed.
-  absl::Status unconfirmed_;  // What a session with all rows ended with, whose state is not known.
-  std::vector<absl::Status> earlier_;  // What the attempts before this one ended with.
-  absl::Status lost_;  // What the last attempt ended with that may have succeeded for all that.
-  // Sessions and gRPC hold copies while they may read the inputs; the last one's end lets `done` be
-  // called.
+  std::string job_id_;  // The job of this session, after its placement.
+  // The error of a session that has all rows, but no confirmation of its state.
+  absl::Status unconfirmed_;
+  std::vector<absl::Status> earlier_;  // Errors of the earlier attempts.
+  // Error of the last attempt whose job may nevertheless have succeeded.
+  absl::Status lost_;
+  // Sessions and gRPC hold copies while they may read the inputs. When the last copy is dropped,
+  // `done` is called.
   std::shared_ptr<const void> inputs_lease_;
-  std::shared_ptr<AttendCall> self_;  // While a session has this as its observer.
+  std::shared_ptr<AttendCall> self_;  // Set while a session has this as its observer.
 
   Mutex mutex_;
   bool cancelled_ GUARDED_BY(mutex_) = false;
   int waits_ GUARDED_BY(mutex_) = 0;
-  int wait_ GUARDED_BY(mutex_) = 0;     // Number of the one that lasts; 0: none.
-  int session_ GUARDED_BY(mutex_) = 0;  // Number of the one that runs; 0: none.
+  int wait_ GUARDED_BY(mutex_) = 0;     // The number of the current wait; 0: none.
+  int session_ GUARDED_BY(mutex_) = 0;  // The number of the current session; 0: none.
   std::function<void()> cancel_session_ GUARDED_BY(mutex_);
 };
 

@@ -25,10 +25,10 @@ namespace annulus {
 namespace {
 
 constexpr absl::Duration kUnaryTimeout = absl::Seconds(10);
-// How long the coordinator may take to learn that the last outputs have been fetched.
+// Time in which the coordinator should notice that the last outputs have been fetched.
 constexpr absl::Duration kFarewell = absl::Seconds(1);
 
-// Calls that are open, also those whose outputs are here already.
+// Counts open calls, including those whose outputs are already here.
 class OpenCalls {
  public:
   static std::shared_ptr<const void> Open(const std::shared_ptr<OpenCalls>& calls) {
@@ -83,7 +83,7 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
     if (!status.ok()) return FromGrpcStatus(status);
     return response;
   }
-  // Of a call that may be made again: as often as a job is sent.
+  // Unary() with retries, at most as many as for a job.
   template <typename Service, typename Response, typename Request>
   absl::StatusOr<Response> UnaryAgain(grpc::Status (Service::Stub::*method)(grpc::ClientContext*,
                                                                             const Request&,
@@ -118,10 +118,11 @@ class Client::Impl : public std::enable_shared_from_this<Client::Impl> {
   const std::shared_ptr<OpenCalls> open_calls_ = std::make_shared<OpenCalls>();
   const std::shared_ptr<StreamPool> exchanges_ =
       std::make_shared<StreamPool>(PoolOptions("/annulus.v1.DataPlane/ExchangeShards", 64));
-  // Idle ones leave most of a connection's calls (the coordinator's --max-streams) to others.
+  // The limit on idle calls leaves most calls of a connection (the coordinator's --max-streams) to
+  // others.
   const std::shared_ptr<AttendManyCalls> attend_many_ =
       std::make_shared<AttendManyCalls>(PoolOptions("/annulus.v1.Attention/AttendMany", 16));
-  // Last: their threads end before the rest goes.
+  // Last: their threads must end before the other members are destroyed.
   CallbackThread callbacks_;
   Reachability reachability_;
 };

@@ -21,122 +21,171 @@
 
 namespace annulus {
 
-// How tensors travel. Direct: between this process and the workers. Gateway: all through one
-// address. Auto: direct where a connection to every worker can be made, else the gateway.
+// The route of a job's tensors.
+// - kDirect: between this process and the workers.
+// - kGateway: through the coordinator's address.
+// - kAuto: kDirect if every ready worker accepts a connection, else kGateway.
 enum class DataPath { kAuto, kDirect, kGateway };
 
 struct ClientOptions {
-  std::string address = "127.0.0.1:8001";                 // Of the coordinator.
-  std::shared_ptr<grpc::ChannelCredentials> credentials;  // Null: none.
-  Metadata metadata;  // Sent with every call, those to workers included.
-  // Of a call that names none: no call is without a deadline.
+  std::string address = "127.0.0.1:8001";                 // host:port of the coordinator.
+  std::shared_ptr<grpc::ChannelCredentials> credentials;  // Null: an insecure channel.
+  Metadata metadata;  // Sent with every call, also with calls to workers.
+  // Deadline of jobs that set none. Every job has a deadline.
   absl::Duration default_timeout = absl::Minutes(10);
-  // How long Auto looks for connections to the workers (zero: not at all, and takes the gateway),
-  // and how long the answer holds; then it is looked for again while the old one serves.
+  // kAuto: the search for connections to the workers takes at most connect_timeout. Zero: no
+  // search, kGateway. A result older than reachability_age starts a new search and still serves
+  // meanwhile.
   absl::Duration connect_timeout = absl::Seconds(1);
   absl::Duration reachability_age = absl::Seconds(30);
 };
 
-// One job. Tensors are packed rows [rows, heads, dim] as TensorTable(spec) lists them.
+// One job. Tensors are packed rows [rows, heads, dim], row-major and little-endian.
+// TensorTable(spec) (attention/spec/tensor_table.h) lists them with heads, dim and dtype.
 struct AttendArguments {
   AttentionSpec spec;
   Execution execution;
-  // Every input of the spec, of exactly its size: unchanged until the job has ended.
+  // Every input of the spec, of exactly its size in bytes. Borrowed: the memory must stay unchanged
+  // until the job has ended (Attend() has returned, `done` of AttendAsync() has been called).
   std::map<TensorId, absl::Span<const std::byte>> inputs;
-  // Outputs that are wanted, of exactly their size: written until the job has ended; of a job that
-  // failed they hold anything.
+  // The wanted outputs, of exactly their size in bytes. Borrowed: written until the job has ended.
+  // An output that is absent here is dropped. After an error the contents are undefined.
   std::map<TensorId, absl::Span<std::byte>> outputs;
   DataPath path = DataPath::kAuto;
-  // From now to the end, retries included; zero: the client's default.
+  // Time from now to the end of the job, retries included. Zero: ClientOptions::default_timeout.
+  // The coordinator ends a job after its --max-timeout (1 h by default) in any case.
   absl::Duration timeout;
-  // Maximum number of sends, at least 1. Resending a small job because a kept call turned out to be
-  // closed does not count. Sent again: ABORTED / GROUP_LOST, UNAVAILABLE, and errors that name a
-  // delay (RetryInfo), after that delay or a growing one, while the deadline allows.
+  // Maximum number of sends, at least 1. Sent again, while the deadline allows: ABORTED /
+  // GROUP_LOST, UNAVAILABLE, and errors with a retry delay (RetryInfo). The delay is that of the
+  // error, else it grows from 0.1 s to 5 s (client/session/retry.h). Not counted: the resend of a
+  // small job because a pooled call turned out to be closed, and the resend of
+  // upload_without_state.
   int max_attempts = 4;
-  // See RunJobRequest.
+  // RunJobRequest.request_id (proto/annulus/v1/jobs.proto). Empty: none.
   std::string request_id;
-  // Of gradients by a state (spec.gradients.state): `inputs` are those of the same job without one,
-  // of which only what the state lacks is sent; and where the state is gone (NOT_FOUND with
-  // STATE_LOST, STATE_EXPIRED, STATE_RELEASED or STATE_NOT_FOUND) the job is sent again, without it
-  // and with all of them. AttendResult says so.
+  // For gradients that use a kept state (spec.gradients.state). True: `inputs` are those of the
+  // same job without a state. Only the inputs that the state lacks are sent. If the state is gone
+  // (NOT_FOUND with STATE_LOST, STATE_EXPIRED, STATE_RELEASED or STATE_NOT_FOUND), the job is sent
+  // again without the state and with all inputs; see AttendResult::state_gone.
   bool upload_without_state = false;
-  // Called from threads of the client; must not wait.
+  // Optional. Called one at a time, from threads of the client or of gRPC; must not block. `placed`
+  // gets the plan of each attempt (through the gateway: without endpoints and tickets).
   std::function<void(const JobProgress&)> progress;
   std::function<void(const std::string& job_id, const v1::Plan&)> placed;
 };
 
 struct AttendResult {
   v1::JobStats stats;
-  v1::Plan plan;  // Of the run that counted.
+  v1::Plan plan;  // The plan of the last attempt.
   DataPath path = DataPath::kAuto;
-  int attempts = 0;  // Sends.
-  // Why the state that the job named was not used (STATE_LOST …), and everything was sent; else
-  // empty.
+  int attempts = 0;  // The number of sends.
+  // The reason (STATE_LOST …) why the state that the job named was not used and all inputs were
+  // sent. Else empty.
   std::string state_gone;
-  // Of a job with spec.gradients.release_state: the error that its job, or the call, ended with
-  // when every row of every output had come, was checked and is in its place. Whether the state is
-  // released, and request_id free, is not known: ReleaseState and GetJob tell. Else empty.
+  // For a job with spec.gradients.release_state. The error with which the job or its call ended
+  // after every row of every output had arrived, was verified and stored. The outputs are valid. It
+  // is unknown if the state is released and request_id is free: call ReleaseState() and GetJob().
+  // Else empty.
   std::string release_unconfirmed;
-  // Then, where not every worker has said what its part took (through the gateway: none): `running`
-  // and `exposed_communication` are those of the slowest that has, 0 where none has, and
-  // `bytes_sent_per_rank` is 0 for the others, or empty.
+  // True if release_unconfirmed is set and not every worker has reported its stats (through the
+  // gateway: none). Then `running` and `exposed_communication` are those of the slowest worker that
+  // has reported, or 0; `bytes_sent_per_rank` is 0 for the other workers, or empty.
   bool stats_partial = false;
 };
 
-// A client of one coordinator. Thread-safe. The destructor cancels what is under way and waits for
-// its end.
+// A client of one coordinator. Thread-safe. Errors are absl::Status; DetailOf() of base/error.h has
+// the reason, the fields at fault and the retry delay. docs/reference/calls.md lists all reasons.
+//
+//   ClientOptions options;
+//   options.address = "coordinator:8001";
+//   Client client(options);
+//   AttendArguments job;
+//   job.spec = spec;  // dtype, heads, head_dim and sequences.
+//   job.inputs[TensorId::kQ] = absl::MakeConstSpan(q);  // q is a std::vector<std::byte>.
+//   job.inputs[TensorId::kK] = absl::MakeConstSpan(k);
+//   job.inputs[TensorId::kV] = absl::MakeConstSpan(v);
+//   job.outputs[TensorId::kOut] = absl::MakeSpan(out);
+//   ASSIGN_OR_RETURN(AttendResult result, client.Attend(std::move(job)));
+//
+// A call that breaks is retried only where the method says so. Methods that wait must not be called
+// from callbacks (`done`, `progress`, `placed`).
 class Client {
  public:
-  // Connects at the first call.
+  // Does not connect; the first call does.
   explicit Client(ClientOptions options);
+  // Cancels running jobs and waits for their end, then up to 1 s for their RunJob calls. Must not
+  // run in a callback.
   ~Client();
 
-  // Waits for the end. Errors: INVALID_ARGUMENT of the arguments or the sizes (MISSING_TENSOR,
-  // TENSOR_BYTES_MISMATCH, UNKNOWN_TENSOR) before any call; then the service's, details kept. Not
-  // to be called from a callback.
+  // Runs a job and waits for its end. Retries: see AttendArguments::max_attempts. The error of the
+  // last attempt has `attempts` and `earlier_attempt` in its metadata.
+  // Errors before any call, in this order: INVALID_ARGUMENT / INVALID_REQUEST (max_attempts); those
+  // of Validate() (attention/validate/validate.h); INVALID_ARGUMENT / INVALID_REQUEST
+  // (upload_without_state without a state); INVALID_ARGUMENT / MISSING_TENSOR,
+  // TENSOR_BYTES_MISMATCH, UNKNOWN_TENSOR. Then the errors of RunJob (proto/annulus/v1/jobs.proto)
+  // and DataPlane, or of Attend, with their details; INTERNAL (INVALID_PLAN, UNEXPECTED_OUTPUT,
+  // INCOMPLETE_OUTPUT) and DATA_LOSS / CHECKSUM_MISMATCH for wrong data from the service.
   absl::StatusOr<AttendResult> Attend(AttendArguments arguments);
 
-  // The same with the operation of the spec, whose forward options must be empty, set to gradients:
-  // inputs as TensorTable() lists them, the output and LSE of a forward job among them (and D_LSE
-  // where spec.gradients.d_lse says so), or with spec.gradients.state D_OUT and D_LSE alone;
-  // outputs dq, dk and dv, d_sink of each row where there are sinks, and d_bias where
-  // spec.gradients.d_bias asks for it.
+  // Attend() with spec.operation set to kGradients. Requires: spec.forward is empty.
+  // - Inputs, without a state: q, k, v, the output and LSE of the forward job, d_out, and d_lse if
+  //   spec.gradients.d_lse is set; all that TensorTable() lists.
+  // - Inputs, with spec.gradients.state: d_out and d_lse only.
+  // - Outputs: dq, dk and dv; d_sink of each row if the spec has sinks; d_bias if
+  //   spec.gradients.d_bias is set.
   absl::StatusOr<AttendResult> Gradients(AttendArguments arguments);
 
-  // A job under way. Dropping it leaves the job alone.
+  // Handle to a job of AttendAsync(). Destroying the handle does not cancel the job. Thread-safe.
+  //
+  //   auto ended = std::make_shared<std::promise<absl::StatusOr<AttendResult>>>();
+  //   std::shared_ptr<Client::Call> call = client.AttendAsync(
+  //       std::move(job), [ended](auto result) { ended->set_value(std::move(result)); });
+  //   if (caller_has_left) call->Cancel();
+  //   auto result = ended->get_future().get();  // q, k, v and out are the caller's again.
   class Call {
    public:
     virtual ~Call() = default;
-    // Asks for the end, which `done` tells as CANCELLED unless the job was faster. Never waits.
+    // Requests the end of the job. `done` gets CANCELLED, or the job's result if that was faster.
+    // Idempotent; does not block.
     virtual void Cancel() = 0;
   };
-  // Does not wait. `done` is called once, from the client's callback thread, when no memory of the
-  // arguments is in use any more; it must not wait for another job of this client.
+  // Starts a job and does not block. `done` is called once, on the client's callback thread, when
+  // the memory of the arguments is no longer in use. It must not wait for another job of this
+  // client. Set spec.operation for gradients. Retries and errors: see Attend().
   std::shared_ptr<Call> AttendAsync(AttendArguments arguments,
                                     std::function<void(absl::StatusOr<AttendResult>)> done);
 
-  // A job that the service knows; its spec while it has not ended, or its state is kept. `timeout`
-  // zero, here and below: 10 s.
+  // The job with this id; its spec is present until the job has ended, or while its state is kept.
+  // NOT_FOUND / JOB_NOT_FOUND. Here and below, `timeout` zero is 10 s, retries included, and every
+  // call waits.
   absl::StatusOr<v1::Job> GetJob(const std::string& job_id,
                                  absl::Duration timeout = absl::ZeroDuration());
-  // Ends a job, whoever waits for it; one that has ended stays as it is. Made again as Attend is.
+  // Cancels a job, also one of other callers. Returns the job; a job that has ended is unchanged.
+  // Idempotent; retried like Attend(), at most 4 sends. NOT_FOUND / JOB_NOT_FOUND.
   absl::StatusOr<v1::Job> CancelJob(const std::string& job_id,
                                     absl::Duration timeout = absl::ZeroDuration());
-  // Lets go of the state of a forward job with spec.forward.keep_state (its name is the job_id of
-  // its stats). Made again as Attend is, up to 4 times: who has released a state and lost the
-  // answer hears the same again. NOT_FOUND where nobody knows the job any more.
+  // Releases the state of a forward job with spec.forward.keep_state. `job_id` is
+  // AttendResult::stats.job_id() of that job. Idempotent: releasing a released state returns the
+  // same job. Retried like Attend(), at most 4 sends. NOT_FOUND: JOB_NOT_FOUND if the coordinator
+  // no longer has the job, STATE_NOT_FOUND if it keeps no state.
   absl::StatusOr<v1::Job> ReleaseState(const std::string& job_id,
                                        absl::Duration timeout = absl::ZeroDuration());
 
-  // What would be done.
+  // Dry run: the plan that a job of this spec would get now. Errors: those of Attend() for the spec
+  // and the state; UNAVAILABLE (NO_WORKERS, DRAINING, STARTING); RESOURCE_EXHAUSTED / QUEUE_FULL.
   absl::StatusOr<v1::Plan> Plan(const AttentionSpec& spec, const Execution& execution,
                                 absl::Duration timeout = absl::ZeroDuration());
+  // Version, limits, workers and capabilities. UNAVAILABLE / DRAINING, RESOURCE_EXHAUSTED /
+  // QUEUE_FULL.
   absl::StatusOr<v1::ServerInfo> GetServerInfo(absl::Duration timeout = absl::ZeroDuration());
-  // Joins finished partials (docs/reference/calls.md); one call, so at most kMaxMergeNumbers
-  // numbers. What exceeds it is cut by rows or heads (client/cli/files/merge_files.h). Made again
-  // as Attend is, up to 4 times.
+  // Merges 1 to 256 finished partials of the same rows over disjoint keys, with at most
+  // kMaxMergeNumbers numbers in all. Larger tensors: split by rows or heads
+  // (client/cli/files/merge_files.h). Retried like Attend(), at most 4 sends. Errors: those of
+  // Attention.MergePartials (proto/annulus/v1/attention.proto).
   absl::StatusOr<v1::Partial> MergePartials(const v1::MergePartialsRequest& request,
                                             absl::Duration timeout = absl::ZeroDuration());
+  // One page of jobs, newest first. INVALID_ARGUMENT / INVALID_REQUEST for a wrong page size or
+  // token.
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request,
                                                 absl::Duration timeout = absl::ZeroDuration());
 

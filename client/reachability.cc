@@ -14,7 +14,7 @@ Reachability::~Reachability() {
     MutexLock lock(&mutex_);
     thread = std::move(thread_);
   }
-}  // Its end is the search's.
+}  // Ends after the search.
 
 std::optional<bool> Reachability::Ask(std::function<void(bool)> later) {
   MutexLock lock(&mutex_);

@@ -14,21 +14,21 @@
 
 namespace annulus {
 
-// Whether the workers can be reached from here: found out on a thread of its own, which exists from
-// the first question on, and remembered. Thread-safe.
+// Caches whether the workers accept connections from this process. A thread of its own, started by
+// the first Ask(), runs the search. Thread-safe.
 class Reachability {
  public:
-  // `find_out` may wait. Its answer holds for `age`; after that it is still given, while a new one
-  // is looked for.
+  // `find_out` may block. Its answer is valid for `age`. After that it is still returned, and a new
+  // search starts.
   Reachability(std::function<bool()> find_out, absl::Duration age,
                std::function<absl::Time()> now = SteadyNow);
-  // Waits for a search that is under way; questions without an answer get none.
+  // Waits for a running search. Pending Ask() calls without an answer get none.
   ~Reachability();
 
-  // The answer, where there is one. Else `later` is called with it, once, from the thread of the
-  // search; it must not wait.
+  // Returns the answer if there is one. Else returns nothing, and `later` is called once with the
+  // answer, on the search thread. `later` must not block.
   std::optional<bool> Ask(std::function<void(bool)> later) EXCLUDES(mutex_);
-  // The answer did not hold.
+  // Drops the answer, which has proved wrong.
   void Forget() EXCLUDES(mutex_);
 
  private:

@@ -9,18 +9,18 @@
 
 namespace annulus {
 
-// ListJobs, with a limit for the call.
+// ListJobs with a time limit for the call.
 using ListJobsCall = std::function<absl::StatusOr<v1::ListJobsResponse>(
     const v1::ListJobsRequest& request, absl::Duration limit)>;
 
-// Every page of the jobs that the coordinator knows, newest first, with no next page. Jobs that
-// come or go meanwhile may be there or not. Errors of the call, and DEADLINE_EXCEEDED after
-// `timeout`.
+// Reads all pages of the coordinator's jobs, newest first. The result has no next_page_token. Jobs
+// that start or end meanwhile may be included or not. Errors: those of the call; DEADLINE_EXCEEDED
+// after `timeout`.
 absl::StatusOr<v1::ListJobsResponse> AllJobs(absl::Duration timeout, const ListJobsCall& call,
                                              const std::function<absl::Time()>& now);
 
-// Leaves of these those that have not ended, or whose state is held, and the first `count` of the
-// others. Returns how many are gone.
+// Keeps the jobs that have not ended, those whose state is held, and the first `count` of the
+// others. Returns the number of jobs removed.
 int KeepLatest(int count, v1::ListJobsResponse* jobs);
 
 }  // namespace annulus

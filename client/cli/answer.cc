@@ -17,7 +17,8 @@ namespace {
 absl::StatusOr<Verification> Verify(const AttendJob& job, const VerifyOptions& options) {
   Verification verification;
   verification.seed = std::random_device{}();
-  std::map<TensorId, const std::byte*> tensors = job.tensors();  // nullptr for what it has not.
+  // A tensor that the job does not have becomes null.
+  std::map<TensorId, const std::byte*> tensors = job.tensors();
   VerifyInput input = {
       tensors[TensorId::kQ],    tensors[TensorId::kK],       tensors[TensorId::kV],
       tensors[TensorId::kOut],  tensors[TensorId::kLse],     tensors[TensorId::kMaxLogit],
@@ -40,7 +41,8 @@ absl::StatusOr<Verification> VerifyGradientsOf(const AttendJob& job, int64_t row
   Verification verification;
   verification.seed = std::random_device{}();
   const std::map<TensorId, const std::byte*> tensors = job.tensors();
-  if (job.is_from_file()) {  // A made LSE or output is none.
+  // A synthetic LSE or output is of no forward job.
+  if (job.is_from_file()) {
     RETURN_IF_ERROR(CheckLseOfRows(job.spec(), tensors, rows, verification.seed));
     RETURN_IF_ERROR(
         CheckOutputOfRows(job.spec(), tensors, rows, verification.seed, job.MayHaveBf16Partials()));
@@ -64,7 +66,8 @@ absl::StatusOr<std::optional<Verification>> TakeAnswer(const AttendJob& job,
                                                        const VerifyOptions& verify,
                                                        SafetensorsWriter* file) {
   std::optional<Verification> verification;
-  RETURN_IF_ERROR(job.CheckInputs());  // Which rows are judged by; WriteOutputs asks once more.
+  // The rows are verified against the inputs. WriteOutputs() checks again.
+  RETURN_IF_ERROR(job.CheckInputs());
   if (verify.rows > 0) {
     const bool forward = job.spec().operation == Operation::kForward;
     ASSIGN_OR_RETURN(verification,

@@ -12,25 +12,25 @@
 
 namespace annulus {
 
-// What --verify found: nothing wrong.
+// The result of a successful --verify.
 struct Verification {
-  uint64_t seed = 0;  // Picked the rows.
-  // One of them, by the job's operation.
+  uint64_t seed = 0;  // Selected the rows.
+  // One of these is set, by the job's operation.
   std::optional<VerifyReport> report;
   std::optional<GradientReport> gradients;
 };
 
-// What of an answer is recomputed: so many rows, judged as the job's execution says.
+// The number of rows to recompute, and whether partials travelled in bf16 (a larger error budget).
 struct VerifyOptions {
   int64_t rows = 0;
   bool bf16_partials = false;
 };
 
-// Takes the answer of a job that has ended well. With `verify.rows` so many rows of it are
-// recomputed first; with `file` it is then written. DATA_LOSS / RESULT_VERIFICATION_FAILED where it
-// breaches the error budget, INVALID_ARGUMENT / LSE_MISMATCH or OUTPUT_MISMATCH where gradients
-// were given the LSE or the output of another job: then no file is left under the name. Errors of
-// SafetensorsWriter::Commit.
+// Finishes a job that has succeeded: recomputes `verify.rows` rows (0: none), then writes the
+// outputs to `file` (null: not). Errors, after which no file has the final name: those of
+// AttendJob::CheckInputs(); DATA_LOSS / RESULT_VERIFICATION_FAILED if the answer exceeds the error
+// budget; INVALID_ARGUMENT / LSE_MISMATCH or OUTPUT_MISMATCH if a gradients job was given the LSE
+// or output of another job; those of SafetensorsWriter::Commit().
 absl::StatusOr<std::optional<Verification>> TakeAnswer(const AttendJob& job,
                                                        const VerifyOptions& verify,
                                                        SafetensorsWriter* file);

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// Inputs of this size are made in about a tenth of a second. Fewer bytes are not worth a call.
+// Inputs of this size are made in about 0.1 s. A call is not worth while for less.
 constexpr int64_t kMuchBytes = 16 << 20;
 
 int64_t InputBytes(const AttentionSpec& spec) {

@@ -8,14 +8,14 @@
 
 namespace annulus {
 
-// The service's refusal of a job, by a dry run, before its inputs are read or made: of one with
-// much to read or make that uses no kept state. OK: it would be taken, or nobody knows (no answer
-// within `timeout`, or an error that time may cure). Only an error that the job itself would end
-// with at once is handed on.
+// Asks the service by a dry run if it would refuse a job, before its inputs are read or made. Asks
+// only for jobs with 16 MiB of inputs or more that use no kept state. Returns the error that the
+// job itself would end with at once. OK: the job would be accepted, or it is unknown (no answer
+// within `timeout`, or an error that may pass).
 absl::Status AskFirst(const ClientOptions& service, const JobRequest& request,
                       absl::Duration timeout);
 
-// Whether the same request would be refused as well a second later.
+// True if the same request would be refused again one second later.
 bool IsRefusal(const absl::Status& status);
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// annulus attend and annulus gradients: run one job.
+// annulus attend, annulus gradients: run one job.
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ absl::StatusOr<AttendResult> RunCancellable(Interrupts* interrupts, Client* clie
   return result;
 }
 
-// A question is answered at once or not at all, however much time the job has.
+// For calls other than the job: they are answered at once or not at all, whatever --timeout is.
 constexpr absl::Duration kAskTimeout = absl::Seconds(10);
 
 absl::StatusOr<JobRequest> ReadRequest(const Flags& flags) {
@@ -68,7 +68,7 @@ absl::StatusOr<JobRequest> ReadRequest(const Flags& flags) {
   return ReadStateJob(flags.job, job);
 }
 
-// The file to write; nothing without --output.
+// The file for the outputs; none without --output.
 absl::StatusOr<std::optional<SafetensorsWriter>> OpenOutput(const Flags& flags,
                                                             Interrupts* interrupts) {
   if (flags.output.empty()) return std::optional<SafetensorsWriter>();
@@ -164,7 +164,7 @@ int Run(const Flags& flags) {
   return status.ok() ? kExitOk : ReportError(status, flags.service.json);
 }
 
-// Whether flags say what the job of --handle says.
+// True, with an error printed, if a flag repeats what the job of --handle determines.
 bool SaysTwice(const CLI::App& app, const Flags& flags) {
   if (flags.job.handle.empty() || flags.job.or_upload) return false;
   std::vector<const CLI::Option*> others = flags.job.spec_options;

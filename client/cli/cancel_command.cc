@@ -1,4 +1,4 @@
-// annulus cancel: ends a job, whoever waits for it.
+// annulus cancel: cancels a job, also one of other callers.
 #include <iostream>
 
 #include "absl/strings/str_cat.h"

@@ -1,4 +1,4 @@
-// annulus cluster: who is there, and what they hold.
+// annulus cluster: shows workers, groups and jobs.
 #include <iostream>
 #include <thread>
 
@@ -17,7 +17,7 @@
 namespace annulus {
 namespace {
 
-// Of jobs that have ended, unless all are asked for.
+// The number of ended jobs shown without --all.
 constexpr int kLatest = 10;
 
 struct Flags {

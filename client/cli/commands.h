@@ -8,8 +8,8 @@
 
 namespace annulus {
 
-// The commands of `annulus`, each in its file. Adding one to the program gives the function that
-// runs it when it was named; it returns the exit code.
+// The commands of `annulus`, one file each. Add…Command() adds a command to the program and returns
+// the function that runs it. Call the function if the command was named; it returns the exit code.
 using Command = std::function<int()>;
 Command AddAttendCommand(CLI::App* program);
 Command AddGradientsCommand(CLI::App* program);

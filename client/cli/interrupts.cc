@@ -14,14 +14,14 @@
 namespace annulus {
 namespace {
 
-// Words to the thread: of the destructor, and of a thread that cannot go on reading.
+// Signals to the watching thread: from the destructor, and from a thread that cannot go on reading.
 constexpr int kOver = SIGUSR1, kInputCut = SIGUSR2;
 
-pthread_t watcher;  // Set before the handler is.
+pthread_t watcher;  // Set before the handler is installed.
 volatile std::sig_atomic_t input_is_cut = 0;
 
-// On the thread that has read what is not there any more: it has nothing to go on with, and may
-// hold anything, so another one ends the program. Any other error of the bus is none of ours.
+// Runs on the thread that read beyond the end of the file. It cannot continue and may hold locks,
+// so the watcher ends the program. Other bus errors are not handled here.
 void OnBusError(int number, siginfo_t* info, void*) {
   if (info->si_code != BUS_ADRERR || pthread_equal(pthread_self(), watcher)) {
     std::signal(number, SIG_DFL);
@@ -33,7 +33,7 @@ void OnBusError(int number, siginfo_t* info, void*) {
   for (;;) pause();
 }
 
-// An ignored one that is blocked would be taken all the same.
+// Ignored signals are left out: sigwait() would take a blocked one even if it is ignored.
 sigset_t Signals() {
   sigset_t signals;
   sigemptyset(&signals);
@@ -51,7 +51,7 @@ bool IsIgnored(int number) {
   return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// Threads that are started later have them blocked, too: this one alone takes them.
+// Threads started later inherit the mask, so only this thread receives the signals.
 Interrupts::Interrupts() : signals_(Signals()) {
   pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   thread_ = std::thread([this] { Watch(); });
@@ -115,7 +115,7 @@ void Interrupts::Interrupted() {
   cancel();
 }
 
-// Without the library's streams, which a thread that goes no further may hold.
+// Does not use std::cerr: a stopped thread may hold its lock.
 void Interrupts::EndAtOnce(absl::string_view why, int code) {
   if (!file_.empty()) unlink(file_.c_str());
   const std::string line = absl::StrCat("annulus: ", why, "\n");

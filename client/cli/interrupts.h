@@ -11,15 +11,19 @@
 
 namespace annulus {
 
-// Whether the process ignores a signal, as one that `nohup` has started does SIGHUP.
+// True if the process ignores a signal, as with SIGHUP after `nohup`.
 bool IsIgnored(int number);
 
-// What Ctrl-C (SIGINT), SIGTERM and SIGHUP do to a command: they cancel what it waits for; where
-// nothing is waited for, or it was asked before, they end the program at once with
-// kExitInterrupted. Those that were ignored before stay so. And what an input file does that
-// becomes shorter while it is read, of which SIGBUS tells: it ends the program with kExitRefused. A
-// file that would grow past what is allowed (SIGXFSZ) is an error of the write, not the end of the
-// program. One in a process, made before all threads but the main one. Thread-safe.
+// Signal handling of a command.
+// - SIGINT (Ctrl-C), SIGTERM and SIGHUP call the SetCancel() function. Without one, or at the
+//   second signal, they end the program at once with kExitInterrupted. Signals that were ignored
+//   before stay ignored.
+// - SIGBUS, because an input file was truncated while it was read, ends the program with
+//   kExitRefused.
+// - SIGXFSZ (a file beyond the size limit) is ignored: the write fails instead.
+//
+// At most one object in a process. Create it on the main thread before any other thread starts.
+// Thread-safe.
 class Interrupts {
  public:
   Interrupts();
@@ -27,10 +31,10 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  // A file that is removed where the program ends at once.
+  // Sets a file that is removed if the program ends at once.
   void RemoveAtEnd(std::string path) EXCLUDES(mutex_);
-  // The first signal from now on calls it, on a thread of its own; nullptr: none does. It must not
-  // wait for this object.
+  // The first signal from now on calls `cancel`, on a thread of its own. Null: no function.
+  // `cancel` must not wait for this object.
   void SetCancel(std::function<void()> cancel) EXCLUDES(mutex_);
 
  private:
@@ -43,9 +47,10 @@ class Interrupts {
   std::string file_ GUARDED_BY(mutex_);
   std::function<void()> cancel_ GUARDED_BY(mutex_);
   bool over_ GUARDED_BY(mutex_) = false;
-  const sigset_t signals_;  // What the thread takes.
+  const sigset_t signals_;  // The signals that the thread receives.
   std::thread thread_;
-  struct sigaction before_ = {}, file_size_before_ = {};  // What SIGBUS and SIGXFSZ did.
+  // The previous actions of SIGBUS and SIGXFSZ.
+  struct sigaction before_ = {}, file_size_before_ = {};
 };
 
 }  // namespace annulus

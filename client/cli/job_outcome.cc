@@ -25,7 +25,7 @@ nlohmann::json StatsJson(const v1::JobStats& stats) {
           {"backend", stats.backend()}};
 }
 
-// What the service was sent: less than the job has where a state had the rest.
+// The bytes sent to the service: less than the job's inputs if a state had the rest.
 int64_t BytesSent(const JobOutcome& outcome) {
   int64_t bytes = 0;
   for (const TensorInfo& tensor : TensorTable(outcome.sent)) {
@@ -40,7 +40,7 @@ double GigabytesPerSecond(const AttendJob& job, const JobOutcome& outcome) {
   return bytes / 1e9 / absl::ToDoubleSeconds(outcome.took);
 }
 
-// As it ran, or as it was planned where the service does not say.
+// The execution that ran, or the planned one if the stats have none.
 const v1::Execution& ExecutionOf(const AttendResult& result) {
   return result.stats.has_execution() ? result.stats.execution() : result.plan.execution();
 }
@@ -90,7 +90,8 @@ void PrintVerified(const Verification& verified) {
       report.output_error, report.output_budget, report.lse_part);
 }
 
-// By a state nobody here knows the shape that the forward job's bias had in its file.
+// True if d_bias is written in full. With a kept state, the shape of the bias in the forward job's
+// file is not known here.
 bool IsOfWholeBias(const AttendJob& job) {
   return job.spec().uses_state() && job.spec().gradients.d_bias;
 }

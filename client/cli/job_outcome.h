@@ -13,19 +13,20 @@
 
 namespace annulus {
 
-// What has become of a job of `annulus attend` or `annulus gradients` that has ended well.
+// The outcome of a successful `annulus attend` or `annulus gradients`.
 struct JobOutcome {
   AttendResult result;
   absl::Duration took;
   std::optional<Verification> verified;
-  AttentionSpec sent;               // As it was sent last.
-  std::string handle;               // Of the state that was asked for.
-  std::string release_unconfirmed;  // Why it is not known whether that is released; else empty.
+  AttentionSpec sent;  // The spec of the last send.
+  std::string handle;  // The job of --handle; empty: none.
+  // Why it is unknown if the state of `handle` is released. Empty: no release, or it is known.
+  std::string release_unconfirmed;
 };
 
-// As docs/reference/command-line.md lists it.
+// The fields that docs/reference/command-line.md lists.
 nlohmann::json OutcomeJson(const AttendJob& job, const JobOutcome& outcome);
-// For people, on standard output.
+// Prints a summary on standard output.
 void PrintOutcome(const AttendJob& job, const JobOutcome& outcome);
 
 }  // namespace annulus

@@ -7,9 +7,9 @@
 
 namespace annulus {
 
-// A job with its inputs, read or made. Errors: AttendJob's; INVALID_ARGUMENT / LSE_MISMATCH where
-// neither the file nor the spec says the base of the LSE that gradients are made of, and a few rows
-// show that it is not e (client/cli/verify/lse_probe.h).
+// Makes a job with its inputs, from a file or synthetic. Errors: those of AttendJob;
+// INVALID_ARGUMENT / LSE_MISMATCH if neither the file nor the spec gives the base of the LSE for
+// gradients, and a check of a few rows shows that it is not e (client/cli/verify/lse_probe.h).
 absl::StatusOr<AttendJob> MakeJob(JobRequest request);
 
 }  // namespace annulus

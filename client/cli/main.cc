@@ -1,4 +1,4 @@
-// annulus: the client's command line. One file for each command.
+// annulus: the client's command line. Each command has its own file.
 #include <signal.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace annulus {
 namespace {
 
-// An answer that nobody can read is none.
+// An answer that cannot be written is a failure.
 int CheckOutput() {
   if (std::cout.flush().good()) return kExitOk;
   return ReportError(MakeError(absl::StatusCode::kUnknown, "standard output cannot be written",
@@ -28,7 +28,7 @@ int CheckOutput() {
                      /*json=*/false);
 }
 
-// CLI11 says only that a command is missing.
+// CLI11 reports only that a command is missing.
 bool IsUnknown(const CLI::App& program, const std::string& word) {
   const std::vector<const CLI::App*> all =
       program.get_subcommands([](const CLI::App*) { return true; });

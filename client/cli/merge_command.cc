@@ -1,4 +1,4 @@
-// annulus merge: joins finished partials.
+// annulus merge: merges finished partials.
 #include <iostream>
 #include <string>
 #include <utility>
@@ -33,7 +33,7 @@ struct Flags {
   bool nonfinite_is_empty = false;
 };
 
-// With the flag that such a row is for.
+// Adds a hint at --nonfinite-lse-is-empty to a CORRUPT_PARTIAL of an lse.
 absl::Status NameFlag(const absl::Status& error) {
   ErrorDetail detail = DetailOf(error);
   if (detail.reason != "CORRUPT_PARTIAL" || detail.fields.empty()) return error;

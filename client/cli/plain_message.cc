@@ -12,7 +12,7 @@ constexpr absl::string_view kNoConnection = "failed to connect to all addresses;
 constexpr absl::string_view kRefused = ": Failed to connect to remote host: ";
 constexpr absl::string_view kNoName = "DNS resolution failed for ";
 
-// "… last error: UNKNOWN: ipv4:127.0.0.1:8001: Failed to connect to remote host: …".
+// Input: "… last error: UNKNOWN: ipv4:127.0.0.1:8001: Failed to connect to remote host: …".
 std::string OfNoConnection(absl::string_view text) {
   for (const absl::string_view code : {"UNKNOWN: ", "UNAVAILABLE: ", "INTERNAL: "})
     absl::ConsumePrefix(&text, code);
@@ -23,7 +23,7 @@ std::string OfNoConnection(absl::string_view text) {
                       text.substr(refused + kRefused.size()));
 }
 
-// "DNS resolution failed for host:8001: C-ares status is not ARES_SUCCESS …: Domain name not
+// Input: "DNS resolution failed for host:8001: C-ares status is not ARES_SUCCESS …: Domain name not
 // found (attempt 2)".
 std::string OfNoName(absl::string_view text) {
   const size_t end = text.find(": "), last = text.rfind(": ");

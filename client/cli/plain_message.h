@@ -7,8 +7,8 @@
 
 namespace annulus {
 
-// What an error says, for people: gRPC's own words about connections in plain ones, and something
-// where a server that knows nothing of us says the code alone.
+// The message of an error, for people: texts of gRPC about connections become plain ones, and a
+// code without a message (from a server that is no Annulus) gets one.
 std::string PlainMessage(const absl::Status& status);
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// annulus plan: what a job would be.
+// annulus plan: shows the plan of a job.
 #include <iostream>
 #include <string>
 

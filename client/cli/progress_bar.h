@@ -9,13 +9,13 @@
 
 namespace annulus {
 
-// One line on standard error that is written over, at most ten times a second. Thread-safe.
+// A progress line on standard error, redrawn at most ten times a second. Thread-safe.
 class ProgressBar {
  public:
-  // Without `on` nothing is ever written.
+  // False: nothing is written.
   explicit ProgressBar(bool on) : on_(on) {}
   void Show(const JobProgress& progress) EXCLUDES(mutex_);
-  // Takes the line away.
+  // Erases the line.
   void Clear() EXCLUDES(mutex_);
 
  private:
@@ -25,10 +25,11 @@ class ProgressBar {
   bool ended_ GUARDED_BY(mutex_) = false;
 };
 
-// Whether a bar can be drawn on a file descriptor: on a terminal that can go back in a line (TERM).
+// True if a bar can be drawn on a file descriptor: a terminal that can return to the start of a
+// line (TERM).
 bool IsDrawnOn(int descriptor);
 
-// "uploading [#########           ]  45 %".
+// For example "uploading [#########           ]  45 %".
 std::string ProgressText(const JobProgress& progress);
 
 }  // namespace annulus

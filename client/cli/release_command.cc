@@ -1,4 +1,4 @@
-// annulus release: lets go of the state that a forward job keeps.
+// annulus release: releases the state that a forward job keeps.
 #include <iostream>
 
 #include "base/command_line.h"

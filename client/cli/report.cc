@@ -47,7 +47,8 @@ ExitCode ExitCodeOf(const absl::Status& status) {
 
 namespace {
 
-// "inputs[1].lse" stands in a message as a file's name and "lse": people do not count files from 0.
+// Returns a field path without "inputs[1]." or "files[1].": the message has the file's name
+// instead.
 absl::string_view InItsFile(absl::string_view field) {
   if (!absl::StartsWith(field, "inputs[") && !absl::StartsWith(field, "files[")) return field;
   field.remove_prefix(std::min(field.size(), field.find(']') + 1));
@@ -55,7 +56,8 @@ absl::string_view InItsFile(absl::string_view field) {
   return field;
 }
 
-// Whether the message ends with a field's name and what is wrong with it, or is that alone.
+// True if the message covers the violation: it is the description, or ends with the field's name
+// and the description.
 bool IsSaidBy(absl::string_view message, const FieldViolation& violation) {
   if (message == violation.description) return true;
   if (!absl::ConsumeSuffix(&message, violation.description)) return false;
@@ -75,7 +77,7 @@ ExitCode ReportError(const absl::Status& given, bool json) {
     absl::StrAppend(
         &text, EscapeForTerminal(absl::StrCat("  ", field.field, ": ", field.description)), "\n");
   }
-  // In one write: other processes may share standard error.
+  // One write, because other processes may share standard error.
   std::cerr << text;
   if (json) {
     nlohmann::json error = {{"code", code},
@@ -111,7 +113,7 @@ nlohmann::json ExecutionJson(const v1::Execution& proto) {
 
 namespace {
 
-// What the name of a strategy leaves open.
+// The parameters that a strategy's name does not include.
 std::string DegreesText(const Execution& execution) {
   std::string text;
   if (execution.strategy == Strategy::kUlyssesRing) {

@@ -12,15 +12,15 @@
 
 namespace annulus {
 
-// How `annulus` ends; `annulus --help` and docs/reference/command-line.md list them.
+// The exit codes of `annulus`; `annulus --help` and docs/reference/command-line.md list them.
 enum ExitCode : int {
   kExitOk = 0,
-  kExitFailed = 1,        // Anything else.
-  kExitUsage = 2,         // The command line.
-  kExitRefused = 3,       // The request or its input cannot be served: it must change first.
-  kExitTryAgain = 4,      // No service, no room or a lost worker: the same may succeed later.
-  kExitDeadline = 5,      // The time was up.
-  kExitWrongAnswer = 6,   // --verify found a breach, or bytes were corrupted.
+  kExitFailed = 1,        // Any other error.
+  kExitUsage = 2,         // Wrong command line.
+  kExitRefused = 3,       // The request or its input cannot be served and must change.
+  kExitTryAgain = 4,      // No service, no room or a lost worker. The same may succeed later.
+  kExitDeadline = 5,      // The deadline has passed.
+  kExitWrongAnswer = 6,   // --verify found an error, or bytes were corrupted.
   kExitInterrupted = 130  // Ctrl-C.
 };
 constexpr char kExitCodes[] =
@@ -30,23 +30,23 @@ constexpr char kExitCodes[] =
 
 ExitCode ExitCodeOf(const absl::Status& status);
 
-// For people on standard error: a line of code, reason and message, and one for each field of which
-// the message does not say the same already, by base/escape_for_terminal.h. With `json` also
-// {"error": {code, reason, message, metadata, fields, retry_after_seconds}} on standard output.
-// Returns the exit code.
+// Prints an error on standard error: one line with code, reason and message, and a line for each
+// field that the message does not cover, escaped by base/escape_for_terminal.h. With `json`, also
+// prints {"error": {code, reason, message, metadata, fields, retry_after_seconds}} on standard
+// output. Returns the exit code.
 ExitCode ReportError(const absl::Status& status, bool json);
 
 nlohmann::json ExecutionJson(const v1::Execution& execution);
-// "ring-pass-kv, zigzag, 4 workers".
+// For example "ring-pass-kv, zigzag, 4 workers".
 std::string ExecutionText(const v1::Execution& execution);
-// Of a job with a kept_state: {status, expire_time, held_bytes, users}; "held until …".
+// For a job with a kept_state: {status, expire_time, held_bytes, users}, and "held until …".
 nlohmann::json KeptStateJson(const v1::Job& job);
 std::string KeptStateText(const v1::Job& job);
-// The name of an enum's value without its type, in small letters.
+// The name of an enum's value without its type, in lower case.
 std::string LowerSuffix(absl::string_view name);
-// "1 row", "2 rows".
+// For example "1 row", "2 rows".
 std::string CountText(int64_t count, absl::string_view noun);
-// "1.5 GB", "640 B".
+// For example "1.5 GB", "640 B".
 std::string BytesText(double bytes);
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// annulus serve: a coordinator and its workers on this machine, until Ctrl-C.
+// annulus serve: runs a coordinator and workers on this machine until Ctrl-C.
 #include <signal.h>
 #include <sys/sysinfo.h>
 
@@ -32,7 +32,7 @@ constexpr absl::Duration kPoll = absl::Milliseconds(20);
 constexpr absl::Duration kCoordinatorEnd = absl::Seconds(5);
 constexpr absl::Duration kWorkerDrain = absl::Seconds(1);
 constexpr absl::Duration kWorkerEnd = absl::Seconds(10);
-// What the workers take.
+// The limits of annulus-worker.
 constexpr Range<int64_t> kPoolBytes = {int64_t{1} << 20, int64_t{1} << 40};
 
 struct Flags {
@@ -51,8 +51,8 @@ struct Flags {
   std::string log_format = "text";
 };
 
-// What a quarter of the memory that this process may have gives each worker for one of its two
-// pools, at most 4 GiB.
+// The default size of each of a worker's two pools: its share of a quarter of the memory that this
+// process may use, 64 MiB to 4 GiB.
 int64_t PoolBytes(int64_t workers) {
   struct sysinfo info = {};
   sysinfo(&info);
@@ -61,24 +61,24 @@ int64_t PoolBytes(int64_t workers) {
   return std::clamp(memory / 4 / workers, int64_t{64} << 20, int64_t{4} << 30);
 }
 
-// Of each worker's kernel.
+// The number of kernel threads of each worker.
 int64_t ThreadsOf(const Flags& flags) {
   if (flags.threads > 0) return flags.threads;
   return std::max<int64_t>(1, AllowedCpuCount() / flags.workers);
 }
 
-// Each worker has a GPU of its own.
+// Each worker has its own GPU: the number of the first one plus the worker's number.
 std::string DeviceOf(const std::string& device, int64_t worker) {
   const absl::StatusOr<int> first = GpuNumber(device);
   return first.ok() ? absl::StrCat("cuda:", *first + worker) : device;
 }
 
-// Of a terminal's hangup there are two, the shell's and the system's: the second one asks for
-// nothing more.
+// A terminal's hangup sends SIGHUP twice, by the shell and by the kernel, so a second SIGHUP does
+// not end the wait.
 bool AsksForEndAtOnce(int number) { return number == SIGINT || number == SIGTERM; }
 bool AsksForEnd(int number) { return AsksForEndAtOnce(number) || number == SIGHUP; }
 
-// The value of "name=value" in a line of such words.
+// The value of "name=value" in a line of words.
 std::string ValueOf(const std::string& line, const std::string& name) {
   for (absl::string_view word : absl::StrSplit(line, ' ')) {
     if (absl::StartsWith(word, absl::StrCat(name, "=")))
@@ -90,7 +90,8 @@ std::string ValueOf(const std::string& line, const std::string& name) {
 class Service {
  public:
   explicit Service(const Flags& flags) : flags_(flags) {
-    // Who started this may have left it ignored, so that no end of a child would be told.
+    // The parent process may have left SIGCHLD ignored. Then the end of a child would not be
+    // signalled.
     signal(SIGCHLD, SIG_DFL);
     sigemptyset(&signals_);
     for (int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&signals_, number);
@@ -118,23 +119,25 @@ class Service {
   absl::Status Watch();
   absl::Status TakeSignal(absl::Duration wait);
   absl::Status CheckChildren();
-  // UNAVAILABLE, and notes how it ended for Report.
+  // Returns UNAVAILABLE, and stores the exit code for Report().
   absl::Status Ended(const std::string& name, const ChildProcess& child);
-  // Says it, and returns the exit code.
+  // Prints the error and returns the exit code.
   int Report(const absl::Status& status) const;
-  // Whether all that were ready ended well when they were asked to; says which did not.
+  // Ends all programs. True if every program that was ready ended well on request; prints those
+  // that did not.
   bool Stop();
-  // Until all have ended or the time is up; true when they have. A second Ctrl-C makes the time up.
+  // Waits until all children have ended, the time is up, or a second Ctrl-C comes. True if they
+  // have ended.
   bool AwaitEnd(const std::vector<ChildProcess*>& children, absl::Duration wait);
-  // Of one that was given `wait` to end: whether it did, and with 0. Says why not.
+  // For a child that had `wait` to end. True if it ended with exit code 0; else prints why not.
   bool EndedWell(const std::string& name, ChildProcess* child, absl::Duration wait);
 
   const Flags& flags_;
   sigset_t signals_;
   bool stopping_ = false;
-  bool hurried_ = false;  // By a second Ctrl-C.
+  bool hurried_ = false;  // True after a second Ctrl-C.
   bool ready_ = false;
-  std::optional<int> child_code_;  // Of the child that ended last.
+  std::optional<int> child_code_;  // The exit code of the last child that ended.
   std::string address_, control_address_;
   ChildProcess coordinator_;
   std::vector<ChildProcess> workers_;
@@ -254,7 +257,7 @@ absl::Status Service::CheckChildren() {
     mourned_[i] = true;
     const absl::Status ended = Ended(absl::StrCat("worker-", i), workers_[i]);
     if (!ready_) return ended;
-    // In one write: its children share standard error.
+    // One write, because the children share standard error.
     std::cerr << absl::StrCat("annulus serve: ", ended.message(), "\n");
   }
   return left > 0 || mourned_.empty() ? absl::OkStatus()
@@ -266,8 +269,8 @@ absl::Status Service::Ended(const std::string& name, const ChildProcess& child) 
   return absl::UnavailableError(absl::StrCat(name, " ", child.HowItEnded()));
 }
 
-// A child has said itself why it does not start. With these codes it will not by waiting, so that
-// ours may not be the one that asks for another try.
+// The child has printed why it does not start. With these exit codes a retry does not help, so the
+// exit code of this program must not be kExitTryAgain.
 int Service::Report(const absl::Status& status) const {
   if (child_code_ != kExitUsage && child_code_ != kExitFailed) return ReportError(status, false);
   std::cerr << absl::StrCat("annulus serve: ", status.message(), "\n");
@@ -290,8 +293,8 @@ bool Service::AwaitEnd(const std::vector<ChildProcess*>& children, absl::Duratio
 }
 
 bool Service::EndedWell(const std::string& name, ChildProcess* child, absl::Duration wait) {
-  // One that is not ready may not yet heed a signal, and what ended a service unasked has been
-  // said.
+  // A program that is not ready may ignore the signal. If the service ended by itself, the cause is
+  // already printed.
   if (!ready_ || !stopping_) return true;
   const bool late = child->Running();
   if ((late && hurried_) || child->exit_code() == 0) return true;
@@ -301,8 +304,9 @@ bool Service::EndedWell(const std::string& name, ChildProcess* child, absl::Dura
   return false;
 }
 
-// The coordinator first, so that the workers are there while it drains. Before they are ready they
-// have nothing to finish, and one that is about to connect should not look for who is gone.
+// The coordinator ends first, so that the workers are there while it drains. Workers that are not
+// ready have nothing to finish; they end first, or they would try to connect to a coordinator that
+// is gone.
 bool Service::Stop() {
   if (!ready_) {
     for (ChildProcess& worker : workers_) worker.Signal(SIGTERM);
@@ -318,7 +322,8 @@ bool Service::Stop() {
     workers.push_back(&worker);
   }
   if (!AwaitEnd(workers, kWorkerDrain)) {
-    // They hold what the end of the coordinator has cut off, and a second signal is not to wait.
+    // The workers wait for jobs that the coordinator's end has cut off. A second SIGTERM ends them
+    // without waiting.
     for (ChildProcess* worker : workers) worker->Signal(SIGTERM);
     AwaitEnd(workers, hurried_ ? kWorkerDrain : kWorkerEnd - kWorkerDrain);
   }  // The destructors end what is left.

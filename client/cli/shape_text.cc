@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// A model may have so many, of sequences that are shorter.
+// Models may have this many heads, also with shorter sequences.
 constexpr int32_t kManyHeads = 32;
 
 bool AreAlike(const AttentionSpec& spec) {

@@ -7,10 +7,11 @@
 
 namespace annulus {
 
-// What is computed: "2 sequences of 128 tokens, 8 heads over 2 of 64, bf16, causal".
+// The computation in words: "2 sequences of 128 tokens, 8 heads over 2 of 64, bf16, causal".
 std::string ShapeText(const AttentionSpec& spec);
 
-// A sentence where heads look like tokens, as in a file of [batch, heads, tokens, dim]; else empty.
+// A warning sentence if heads and tokens seem to be swapped, as in a file of [batch, heads, tokens,
+// dim]. Else empty.
 std::string SwappedShapeNote(const AttentionSpec& spec);
 
 }  // namespace annulus

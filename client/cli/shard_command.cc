@@ -1,4 +1,4 @@
-// annulus shard, annulus unshard: tensors of files, cut by a plan and put together again.
+// annulus shard, annulus unshard: cut the tensors of a file by a plan, and put them together again.
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -28,7 +28,7 @@ namespace {
 struct Flags {
   std::string plan, input, output, tensor_layout = "auto";
   std::vector<std::string> ignored_tensors;
-  std::vector<std::string> inputs;  // Of unshard, by rank.
+  std::vector<std::string> inputs;  // For unshard, by rank.
   int64_t rank = 0, batch = 0;
   bool json = false;
 };
@@ -87,7 +87,7 @@ absl::Status Unshard(const Flags& flags) {
   return Write(flags, tensors, notes, &interrupts);
 }
 
-// What both have.
+// The flags of both commands.
 void AddPlanAndOutput(CLI::App* app, Flags* flags) {
   AddFile(app, {"--plan", "What `annulus plan --json` said"}, &flags->plan)->required();
   AddFile(app, {"--output", "safetensors file to write"}, &flags->output)->required();

@@ -8,18 +8,18 @@
 
 namespace annulus {
 
-// When a command lets go of a kept state: not before its answer is where it is to be. A state that
-// nobody knows (NOT_FOUND) is as good as released.
+// A command releases a kept state only after its answer is written. NOT_FOUND (the state is
+// unknown) counts as released.
 
-// ReleaseState of the job.
+// Calls ReleaseState for the job.
 using ReleaseCall = std::function<absl::Status(const std::string& job_id)>;
 
-// The state that gradients were made by, which are verified and written now. Why it is not known
-// whether it is released; else empty.
+// Releases the state that a gradients job has used, after its answer is verified and written.
+// Returns why it is unknown if the state is released; else an empty string.
 std::string ReleaseUsed(const std::string& job_id, const ReleaseCall& release);
 
-// The state of a forward job whose answer was not taken, with `error`: nobody would hear its name.
-// Returns the error, with the job's name where it may keep its state.
+// Releases the state of a forward job whose answer failed with `error`, since no other process has
+// its name. Returns `error`, with the job's id if the state may still be kept.
 absl::Status ReleaseUnasked(const std::string& job_id, const absl::Status& error,
                             const ReleaseCall& release);
 

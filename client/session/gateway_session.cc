@@ -23,7 +23,7 @@
 namespace annulus {
 namespace {
 
-// A call that breaks leaves it open whether its job was taken: it must not matter.
+// True if the job may run twice. A call that breaks leaves open if the service has taken its job.
 bool MayBeSentTwice(const GatewayOptions& job) {
   return job.start.request_id().empty() && !job.spec.keeps_state() && !job.spec.uses_state();
 }
@@ -49,7 +49,7 @@ class GatewaySession::Impl : public std::enable_shared_from_this<GatewaySession:
         [self = shared_from_this(), function = std::move(function)] { function(self.get()); });
   }
   void Begin();
-  // On a kept call, where the job may go so.
+  // Starts the job on a pooled call. False if the job cannot use one.
   bool StartExchange();
   void SetDeadline();
   void StartCall();
@@ -60,7 +60,7 @@ class GatewaySession::Impl : public std::enable_shared_from_this<GatewaySession:
   void OnAccepted(v1::AttendResponse::Accepted accepted);
   void OnOutputs(int64_t bytes);
   void Moved(int64_t JobProgress::*counter, int64_t bytes);
-  // The exchange, or the call, has ended.
+  // The exchange has ended; the Attend call has ended.
   void OnExchanged(const PooledRequest::End& end);
   void OnEnded(absl::Status status);
   void OnDone(absl::Status status, bool all_here);
@@ -70,26 +70,27 @@ class GatewaySession::Impl : public std::enable_shared_from_this<GatewaySession:
   const std::vector<TensorInfo> table_;
   std::shared_ptr<RawStream> stream_;
   std::unique_ptr<ChunkWriter> writer_;
-  // Of a job that is not small, chunks go out when `start` has been written and the job was
-  // accepted, whichever comes last.
+  // For a job that is not small. Chunks are written after both events: `start` has been written,
+  // and the job was accepted.
   std::atomic<int> gates_{2};
-  bool small_ = false;          // All of its inputs go with the first message.
-  bool start_written_ = false;  // Of the stream's write callback.
-  uint64_t tag_ = 0;            // Of a job on a kept call.
-  // Of the callback that reads.
+  bool small_ = false;          // All inputs go with the first message.
+  bool start_written_ = false;  // Belongs to the stream's write callback.
+  uint64_t tag_ = 0;            // For a job on a pooled call.
+  // These belong to the callback that reads.
   ChunkReceiver receiver_;
   bool accepted_ = false;
-  bool last_ = false;   // The job's last word has come.
-  absl::Status error_;  // What it was, or what is wrong with what came.
+  bool last_ = false;   // The job's last message has arrived.
+  absl::Status error_;  // The job's error, or the error of a wrong message.
 
   Strand strand_;
-  // The strand's.
+  // These belong to the strand.
   std::shared_ptr<PooledRequest> exchange_;
   JobProgress progress_;
-  v1::JobStats seen_;  // What is known without the gateway's word.
+  v1::JobStats seen_;  // Known before the gateway sends the stats.
   std::optional<v1::JobStats> stats_;
   std::optional<absl::Status> cancelled_;
-  std::optional<SharedTimer> deadline_;  // Of a job on a kept call, which has none.
+  // For a job on a pooled call, which has no deadline of its own.
+  std::optional<SharedTimer> deadline_;
 };
 
 void GatewaySession::Impl::Begin() {
@@ -129,7 +130,7 @@ bool GatewaySession::Impl::StartExchange() {
   exchange.receive = [self](const grpc::ByteBuffer& message,
                             const Credit&) -> absl::StatusOr<bool> {
     self->error_ = self->OnRead(message);
-    // An error that the gateway tells is the last word, and leaves the call to others.
+    // An error in the job's answer is its last message; the call stays usable for other jobs.
     if (!self->error_.ok() && !self->last_) return self->error_;
     return self->last_;
   };
@@ -153,7 +154,7 @@ void GatewaySession::Impl::SetDeadline() {
 }
 
 void GatewaySession::Impl::OnExchanged(const PooledRequest::End& end) {
-  // A gateway of an earlier version.
+  // The gateway is of an earlier version, without AttendMany.
   const bool unknown =
       !end.answered && absl::IsUnimplemented(end.status) && DetailOf(end.status).reason.empty();
   if (!unknown) return OnEnded(end.status);
@@ -273,7 +274,8 @@ void GatewaySession::Impl::OnDone(absl::Status status, bool all_here) {
     if (!stats_.has_value()) observer_->OnUnconfirmed(status, /*all_reported=*/false);
     status = absl::OkStatus();
   }
-  // The caller's own spec is not inside a start message.
+  // The server names fields of the start message, but the caller has only the spec: drop the
+  // prefix.
   status = WithFieldPaths(status, [](absl::string_view path) {
     return std::string(absl::StripPrefix(path, "start."));
   });

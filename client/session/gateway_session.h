@@ -17,18 +17,19 @@
 
 namespace annulus {
 
-// AttendMany calls that are kept, and whether the gateway has them. Thread-safe.
+// Pooled AttendMany calls, and whether the gateway supports them. Thread-safe. Times are on the
+// clock of base/steady_time.h.
 class AttendManyCalls {
  public:
   explicit AttendManyCalls(StreamPool::Options options)
       : pool_(std::make_shared<StreamPool>(std::move(options))) {}
 
   const std::shared_ptr<StreamPool>& pool() const { return pool_; }
-  // Who does not know the method is not asked for a minute: one of an earlier version, behind an
-  // address where all are replaced, say. Times by base/steady_time.h.
+  // After UNIMPLEMENTED, AttendMany is not tried for one minute. The server may be an older version
+  // in the middle of a rollout.
   bool MayAsk(absl::Time now) const { return absl::ToUnixNanos(now) >= ask_again_; }
   void IsUnknown(absl::Time now) { ask_again_ = absl::ToUnixNanos(now + absl::Minutes(1)); }
-  // Of a job; its answer has it too. Not 0.
+  // A new tag for a job, which the answer repeats. Never 0.
   uint64_t NewTag() { return ++tag_; }
 
  private:
@@ -39,24 +40,26 @@ class AttendManyCalls {
 
 struct GatewayOptions {
   std::shared_ptr<grpc::Channel> channel;
-  Metadata metadata;  // Of an Attend call.
-  // For small jobs that may be sent twice; nullptr: each has an Attend call of its own.
+  Metadata metadata;  // For an Attend call; pooled calls have the pool's.
+  // For small jobs that may be sent twice. Null: every job has its own Attend call.
   std::shared_ptr<AttendManyCalls> calls;
-  absl::Time deadline = absl::InfiniteFuture();  // By base/steady_time.h.
+  absl::Time deadline = absl::InfiniteFuture();  // On the clock of base/steady_time.h.
   v1::AttendRequest::Start start;
-  AttentionSpec spec;  // What start.spec says.
+  AttentionSpec spec;  // Must equal start.spec.
   InputMemory inputs;
   OutputMemory outputs;
 };
 
-// One job by an Attend call, or on an AttendMany call: everything passes the gateway. Tells the
-// same observer as JobSession, and OnOutput never. Thread-safe; no method waits. Lives on until
-// OnDone also when the handle is dropped.
+// One job through the gateway: on its own Attend call, or on a pooled AttendMany call if it has at
+// most 512 KiB of inputs and 1 MiB of outputs, no request_id and no kept state. Calls the same
+// observer as JobSession, but never OnOutput(): outputs go to GatewayOptions::outputs. Thread-safe;
+// no method blocks. Lives until OnDone() has returned, even if the handle is destroyed before.
 class GatewaySession {
  public:
   static std::shared_ptr<GatewaySession> Start(GatewayOptions options, JobObserver* observer);
 
   void Cancel(absl::Status status = absl::CancelledError("cancelled by the client"));
+  // Cancels the job. The session ends with `status`, unless it has ended before.
 
  private:
   class Impl;

@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// Where a job stands, for people.
+// The progress of a job, for display.
 struct JobProgress {
   v1::Job::State state = v1::Job::STATE_UNSPECIFIED;
   int32_t attempt = 0;

@@ -15,8 +15,8 @@
 
 namespace annulus {
 
-// Does what its machine decides. All that has state runs on the strand, the calls of the observer
-// included.
+// Performs what its machine decides. All state, and all calls of the observer, belong to the
+// strand.
 class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
  public:
   Impl(JobOptions options, JobObserver* observer)
@@ -45,25 +45,26 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   ShardHandlers HandlersOf(int32_t attempt, int32_t rank);
   void TakeOutputs(int32_t rank, const std::vector<TensorChunk>& chunks, const Credit& credit);
   void OnPush(TensorChunk chunk, bool verified, Credit credit);
-  std::vector<TensorId> MissingTensors() const;  // With rows that nobody has pushed.
+  std::vector<TensorId> MissingTensors() const;  // Tensors of which rows were not pushed.
   void CancelStreams();
   void End(const SessionStateMachine::End& end);
   void SetAlarm();
 
-  JobOptions options_;  // Its inputs go at the end.
+  JobOptions options_;  // Its inputs are dropped at the end.
   JobObserver* const observer_;
   const std::vector<TensorInfo> table_;
-  Strand strand_;  // All below is its.
+  Strand strand_;  // Serialises everything below.
   SessionStateMachine machine_;
   std::shared_ptr<RunJobCall> run_job_;
-  std::vector<ShardRows> rows_;    // Read by downloads too: changes only while there are none.
+  // Downloads read it on other threads. It changes only while there are no downloads.
+  std::vector<ShardRows> rows_;
   std::vector<ShardCalls> calls_;  // By rank.
   PushedInputs pushed_;
   bool inputs_closed_ = false;
-  // Written by the strand. A chunk of one rank's job goes on as it came, with its CRC, and is
-  // checked where it arrives.
+  // True if the plan has one rank: pushed chunks then go on unchanged, and the worker verifies
+  // their CRCs. Written on the strand only.
   std::atomic<bool> passes_whole_{false};
-  std::optional<SharedTimer> alarm_;  // At alarm_at_.
+  std::optional<SharedTimer> alarm_;  // Fires at alarm_at_.
   absl::Time alarm_at_ = absl::InfiniteFuture();
 };
 
@@ -121,7 +122,9 @@ void JobSession::Impl::StartStreams(SessionStateMachine::ArenaPlan placement) {
   if (options_.inputs.has_value()) StartCalls(plan);
   observer_->OnPlaced(placement.job_id, plan);
   if (options_.inputs.has_value()) return;
-  Post([plan](Impl* impl) { impl->StartCalls(plan); });  // After what was pushed just now.
+  // Posted, so that chunks pushed in OnPlaced() are here first: a small shard can then go in one
+  // message.
+  Post([plan](Impl* impl) { impl->StartCalls(plan); });
 }
 
 void JobSession::Impl::StartCalls(const v1::Plan& plan) {
@@ -160,7 +163,7 @@ ShardHandlers JobSession::Impl::HandlersOf(int32_t attempt, int32_t rank) {
   return handlers;
 }
 
-// On a thread of the download's stream, beside the strand: ranks write to disjoint rows.
+// Runs on a thread of the download's stream, not on the strand. Ranks write to disjoint rows.
 void JobSession::Impl::TakeOutputs(int32_t rank, const std::vector<TensorChunk>& chunks,
                                    const Credit& credit) {
   int64_t bytes = 0;
@@ -180,7 +183,7 @@ void JobSession::Impl::TakeOutputs(int32_t rank, const std::vector<TensorChunk>&
 }
 
 void JobSession::Impl::Push(TensorChunk chunk, Credit credit) {
-  // Before the strand, which is for decisions: a checksum of 1 MiB takes a tenth of a millisecond.
+  // Outside of the strand, which must not be blocked: the CRC of 1 MiB takes 0.1 ms.
   const bool verify = !passes_whole_;
   const absl::Status status = verify ? VerifyCrc(chunk) : absl::OkStatus();
   auto shared = std::make_shared<TensorChunk>(std::move(chunk));
@@ -193,7 +196,8 @@ void JobSession::Impl::Push(TensorChunk chunk, Credit credit) {
 void JobSession::Impl::OnPush(TensorChunk chunk, bool verified, Credit credit) {
   if (machine_.failed()) return;
   const auto push = [&]() -> absl::Status {
-    if (!verified && !passes_whole_) RETURN_IF_ERROR(VerifyCrc(chunk));  // Placed again meanwhile.
+    // The job was placed again between Push() and here, on more than one rank.
+    if (!verified && !passes_whole_) RETURN_IF_ERROR(VerifyCrc(chunk));
     if (calls_.empty() || inputs_closed_) return OutOfTurnError(!calls_.empty());
     ASSIGN_OR_RETURN(std::vector<TensorChunk> parts,
                      ScatterToRanks(options_.spec, table_, rows_, std::move(chunk)));
@@ -216,7 +220,8 @@ std::vector<TensorId> JobSession::Impl::MissingTensors() const {
 void JobSession::Impl::CloseInputs() {
   Post([](Impl* impl) {
     impl->inputs_closed_ = true;
-    // Another call's rows may have made its shards complete, which would pass for an answer.
+    // Rows of another call may have completed the shards. Their outputs must not pass for this
+    // call's answer.
     const int64_t missing = impl->pushed_.bytes_missing();
     if (missing > 0 && MayBeJoined(impl->options_.request)) {
       impl->Do(impl->machine_.OnFailure(MissingRowsError(missing, impl->MissingTensors())));

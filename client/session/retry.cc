@@ -16,7 +16,8 @@ std::optional<absl::Duration> RetryPolicy::Next(const absl::Status& status, absl
   const bool may = detail.retry_after.has_value() ||
                    status.code() == absl::StatusCode::kUnavailable || lost ||
                    (lost_ && (detail.reason == "INSUFFICIENT_WORKERS" ||
-                              detail.reason == "NOT_SERVED"));  // It was, before the loss.
+                              // Before the loss there were enough workers, and the job was served.
+                              detail.reason == "NOT_SERVED"));
   lost_ = lost_ || lost;
   if (status.ok() || !may || left_ <= 0) return std::nullopt;
   --left_;

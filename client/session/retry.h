@@ -11,40 +11,42 @@
 
 namespace annulus {
 
-// Whether, and when, a job is sent again after an error. Pure but for its counter and its
-// randomness.
+// Decides if and when a job is sent again after an error. Its only state is the number of attempts
+// left, the backoff and the source of random numbers.
 class RetryPolicy {
  public:
-  // `random` gives numbers in [0, 1).
+  // `max_attempts` is the maximum number of sends. `random` returns numbers in [0, 1).
   RetryPolicy(int max_attempts, std::function<double()> random)
       : left_(max_attempts - 1), random_(std::move(random)) {}
 
-  // How long to wait before the next attempt; absent: do not. An error may be retried when it names
-  // a delay (RetryInfo), is UNAVAILABLE, is ABORTED / GROUP_LOST, or, after that, is
-  // INSUFFICIENT_WORKERS or NOT_SERVED: who was lost may be about to come back. A delay that the
-  // error names is kept to; without one it is 0.1 s, or what an earlier error named, doubled for
-  // each attempt up to 5 s, less up to a fifth at random. None when it would end after `deadline`.
+  // The delay before the next attempt, or nothing if there must be none: no attempts are left, the
+  // attempt would start at `deadline` or later, or the error is not retryable. Retryable errors:
+  // - any error with a delay (RetryInfo): that delay
+  // - UNAVAILABLE; ABORTED / GROUP_LOST; after a GROUP_LOST also INSUFFICIENT_WORKERS and
+  //   NOT_SERVED, because a lost worker may come back: the backoff
+  // The backoff starts at 0.1 s and doubles with each attempt, up to 5 s. After an error with a
+  // longer delay it goes on from that delay. A random part of up to one fifth is subtracted.
   std::optional<absl::Duration> Next(const absl::Status& status, absl::Time now,
                                      absl::Time deadline);
 
  private:
   int left_;
   std::function<double()> random_;
-  bool lost_ = false;  // A group, since the first attempt.
+  bool lost_ = false;  // True after a GROUP_LOST.
   absl::Duration backoff_ = absl::Milliseconds(100);
 };
 
-// The error of the last attempt at what was attempted before and ended with `earlier`, in their
-// order: it says how many attempts there were, and the last of them that ended for another reason,
-// which may be the cause of this one (metadata `attempts`, `earlier_attempt`). `last` where it is
-// OK or there were none.
+// Returns `last`, the error of the last attempt, with two additions to message and metadata:
+// `attempts`, the number of attempts, and `earlier_attempt`, the latest error in `earlier` that has
+// another reason (it may be the cause; if all are alike, the latest). `earlier` has the errors of
+// the earlier attempts in order. Returns `last` unchanged if it is OK or `earlier` is empty.
 absl::Status AfterAttempts(const absl::Status& last, const std::vector<absl::Status>& earlier);
 
-// A random number in [0, 1).
+// A random number in [0, 1). Thread-safe.
 double RandomFraction();
 
-// A call that waits for its answer, made again as the policy says. `call` gets what is left until
-// `deadline`; times are those of `now`.
+// Makes a blocking call and retries it as `policy` allows. `call` gets the time that is left until
+// `deadline`. Times are those of `now`. Errors: AfterAttempts().
 template <typename Response>
 absl::StatusOr<Response> CallWithRetries(
     RetryPolicy policy, absl::Time deadline, const std::function<absl::Time()>& now,

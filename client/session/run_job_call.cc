@@ -37,7 +37,7 @@ class RemoteCall final : public RunJobCall, public std::enable_shared_from_this<
   }
 
   Handlers handlers_;
-  absl::Status malformed_;  // Of the stream's callbacks.
+  absl::Status malformed_;  // Belongs to the stream's callbacks.
   std::shared_ptr<RawStream> stream_;
 };
 

@@ -12,27 +12,27 @@
 
 namespace annulus {
 
-// An open RunJob call, wherever the coordinator is. Thread-safe; lives on by itself until on_done
-// has returned.
+// An open RunJob call, to a remote coordinator or one in this process. Thread-safe. Lives until
+// on_done has returned.
 class RunJobCall {
  public:
-  // Called one at a time from any thread, perhaps before the call's starter has returned; on_done
-  // last and once, also after Cancel(). They must not wait.
+  // Called one at a time from any thread, perhaps before RunJobStarter has returned. on_done is the
+  // last call and comes once, also after Cancel(). They must not block.
   struct Handlers {
     std::function<void(v1::JobEvent)> on_event;
     std::function<void(absl::Status)> on_done;
   };
 
   virtual ~RunJobCall() = default;
-  // The job ends with its call.
+  // Cancels the call and its job.
   virtual void Cancel() = 0;
 };
 
-// Starts a call. `deadline` by base/steady_time.h.
+// Starts a call. `deadline` is on the clock of base/steady_time.h.
 using RunJobStarter = std::function<std::shared_ptr<RunJobCall>(
     const v1::RunJobRequest& request, absl::Time deadline, RunJobCall::Handlers handlers)>;
 
-// Calls of annulus.v1.Jobs on `coordinator`, with `metadata`.
+// Starts calls of annulus.v1.Jobs on `coordinator`, with `metadata`.
 RunJobStarter RemoteRunJob(std::shared_ptr<grpc::Channel> coordinator, Metadata metadata);
 
 }  // namespace annulus

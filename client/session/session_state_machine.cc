@@ -17,7 +17,7 @@ SessionStateMachine::Actions SessionStateMachine::OnJobEvent(const v1::JobEvent&
                                                              absl::Time now) {
   if (failed_.has_value()) return Take();
   if (ended_) {
-    // The outputs are here; to compute them again helps nobody.
+    // All outputs are here, so a new attempt would be wasted.
     actions_.cancel_run_job = event.has_placed();
     return Take();
   }
@@ -33,7 +33,9 @@ SessionStateMachine::Actions SessionStateMachine::OnJobEvent(const v1::JobEvent&
       progress_.segments_done = event.progress().segments_done();
       progress_.segments = event.progress().segments();
       break;
-    default:  // Every shard of a new plan is sent, and fetched as soon as it can be.
+    // A new plan sends all shards anyway, and outputs are fetched as soon as they are ready:
+    // shard_needed and rows_ready add nothing.
+    default:
       break;
   }
   actions_.tell_progress = !failed_.has_value();
@@ -45,7 +47,8 @@ void SessionStateMachine::OnState(const v1::Job& job, absl::Time now) {
   if (job.has_stats()) stats_ = job.stats();
   if (job.state() == v1::Job::STATE_QUEUED && progress_.attempt > 0) {
     lost_ = true;
-    waiting_.reset();  // Lost before it began.
+    // The new attempt was lost before it began.
+    waiting_.reset();
   }
   if (job.state() == v1::Job::STATE_SUCCEEDED) {
     succeeded_ = true;
@@ -98,7 +101,7 @@ SessionStateMachine::Actions SessionStateMachine::OnRunJobDone(absl::Status stat
   if (!status.ok()) {
     EndWith(NameExpiry(status, progress_.state <= v1::Job::STATE_QUEUED), now);
   } else {
-    // Calls that are kept between jobs know no deadline, and a call that has ended keeps none.
+    // Pooled calls have no deadline, and RunJob has ended, so nothing else enforces the deadline.
     outputs_until_ = options_.deadline;
   }
   return Take();
@@ -110,8 +113,8 @@ SessionStateMachine::Actions SessionStateMachine::OnStreamDone(int32_t attempt, 
   --live_streams_;
   const bool old = attempt != progress_.attempt || !HasAttempt();
   const bool download = stream == Stream::kDownload;
-  // A worker ends the streams of a job that is over; what became of the inputs is then known from
-  // the job.
+  // A worker ends the uploads of a job that is over. The job's result tells if the inputs were
+  // complete.
   const bool decides = CoordinatorDecides(status);
   const bool over = (succeeded_ || unconfirmed_.has_value()) && !download && decides;
   if (!old && !download && status.ok()) seen_.Uploaded(now);
@@ -175,7 +178,7 @@ void SessionStateMachine::Fail(absl::Status status) {
 }
 
 absl::Status SessionStateMachine::NameLoss(const absl::Status& error) const {
-  // UNAVAILABLE is sent again as it is, and a deadline is the caller's own.
+  // UNAVAILABLE is retried as it is. A deadline is the caller's own.
   const bool over =
       CoordinatorDecides(error) && !absl::IsUnavailable(error) && !absl::IsDeadlineExceeded(error);
   return succeeded_ && options_.may_be_joined && over ? EndedForAnotherError() : error;
@@ -196,7 +199,7 @@ void SessionStateMachine::EndWith(const absl::Status& error, absl::Time now) {
 void SessionStateMachine::EndIfQuiet() {
   if (ended_ || live_streams_ > 0) return;
   if (!stats_.has_value()) stats_ = seen_.Get();
-  // With all rows here and checked, nothing that the coordinator may still say changes them.
+  // With all rows here and verified, the coordinator can no longer change the answer.
   const bool complete = !failed_.has_value() && HasAllOutputs() && stats_.has_value();
   if (run_job_open_ && (!complete || options_.awaits_end_of_call)) return;
   ended_ = true;

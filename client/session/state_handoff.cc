@@ -57,7 +57,7 @@ bool StateHandoffCall::MayBeUsed() {
 
 void StateHandoffCall::Do(Step step) {
   const auto context = std::make_shared<grpc::ClientContext>();
-  // The connection broke just now, and a new one is on its way.
+  // The connection has just broken; wait for the new one.
   context->set_wait_for_ready(true);
   context->set_deadline(absl::ToChronoTime(TimeOfDay(deadline_)));
   for (const auto& [key, value] : metadata_) context->AddMetadata(key, value);

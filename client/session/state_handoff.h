@@ -17,43 +17,64 @@
 
 namespace annulus {
 
-// When a session whose rows are all here may end, and how. Pure functions.
+// Kept state after a lost answer.
+//
+// A forward job with keep_state leaves a state on its workers. A gradients job with release_state
+// releases one. Only the end of the job's call confirms this. If the call breaks after all rows
+// have arrived, the rows are valid, but the state is uncertain. A plain retry could fail (the state
+// is released already) or leave a state that no client uses until it expires. The three cases:
+//
+// 1. Normal end: a session waits for the end of RunJob although all rows are here
+//    (AwaitsEndOfCall()).
+// 2. release_state, and the end is an error: the rows are the answer, with the error in
+//    AttendResult::release_unconfirmed (StandsUnconfirmed()).
+// 3. keep_state, and the end is UNAVAILABLE: StateHandoffCall asks the coordinator what became of
+//    the job. ResolveUnconfirmedJob() chooses the step:
+//
+//   GetJob or CancelJob answers      all rows here   not all rows here
+//   the job has not ended            kCancel         kCancel
+//   ended, the state is held         kUse            kRelease
+//   ended, no state is held          kNothing        kNothing
+//
+// kUse: the job is the answer. After the other steps the job is sent again.
 
-// Whether it waits for the end of its RunJob call all the same: a request id is free, and a state
-// kept or released, only when that one has ended.
+// True if the session must wait for the end of its RunJob call although all rows are here. A
+// request id is free, and a state is kept or released, only after that end.
 bool AwaitsEndOfCall(const v1::RunJobRequest& request, const AttentionSpec& spec);
 
-// Whether its inputs may be another call's: then rows of a job whose worker did not take all of
-// this call's, or find them equal to what it had, are no answer.
+// True if another call may have sent the inputs (the request has a request_id). The outputs are
+// then valid only if each worker took all inputs of this call, or found them equal to those that it
+// had.
 bool MayBeJoined(const v1::RunJobRequest& request);
 
-// Whether its rows may be the answer though its job ended, or its call did, with `error`. So where
-// the job was to release a state: it may have, and no later attempt would then have an answer; and
-// where it was to keep one and the call broke: ResolveUnconfirmedJob says more. Not where the error
-// may speak against the rows themselves, nor where nothing is lost by sending the job again.
+// True if the rows can be the answer although the job or its call ended with `error`.
+// - keep_state: only for UNAVAILABLE. StateHandoffCall must then confirm the state.
+// - release_state: for errors that CoordinatorDecides() (client/transport/session_errors.h). The
+//   state may be released, and a later attempt would get no answer.
+// - Any other job: false, it can be sent again. Any other error: false, it may mean that the rows
+//   are wrong.
 bool StandsUnconfirmed(const AttentionSpec& spec, const absl::Status& error);
 
-// What to do about a job that was to keep its state and whose end was not heard, by what the
-// coordinator tells of it. kUse: its rows and its state are what was asked for. Else the job is
-// sent again, and this one must not leave a state that nobody knows.
+// The step for a job with keep_state whose end is unknown; see the table above. `job` is the
+// coordinator's answer to GetJob or CancelJob.
 enum class HandoffStep { kUse, kRelease, kCancel, kNothing };
 HandoffStep ResolveUnconfirmedJob(const v1::Job& job, bool rows_are_here);
 
-// Settles what ResolveUnconfirmedJob asks about a job that was to keep its state: GetJob, and where
-// the job is not the answer CancelJob or ReleaseState. Thread-safe; no method waits. Lives on by
-// itself until `done` has returned.
+// Confirms or removes the state of a job whose end is unknown: GetJob, then CancelJob or
+// ReleaseState if the job is not the answer. Thread-safe; no method blocks. Lives by itself until
+// `done` has returned.
 class StateHandoffCall : public std::enable_shared_from_this<StateHandoffCall> {
  public:
-  // The job, where it is the answer; else absent, also where no more could be learned.
+  // The job if it is the answer. Absent otherwise, and if the coordinator does not answer.
   using Done = std::function<void(std::optional<v1::Job>)>;
 
   StateHandoffCall(std::shared_ptr<grpc::Channel> coordinator, Metadata metadata,
                    std::string job_id, bool rows_are_here);
 
-  // Called once. `done` comes once, on a thread of gRPC, `limit` from now at the latest.
+  // Call once. `done` is called once, on a thread of gRPC, at most `limit` from now.
   void Start(absl::Duration limit, Done done) EXCLUDES(mutex_);
-  // The job is nobody's answer any more, whatever is learned of it. `done` comes as if this had not
-  // been called: a state that nobody knows is worth the wait.
+  // The job can no longer be the answer. `done` is not called earlier for that: the state must
+  // still be released, or it would stay until it expires.
   void Cancel() EXCLUDES(mutex_);
 
  private:
@@ -66,7 +87,7 @@ class StateHandoffCall : public std::enable_shared_from_this<StateHandoffCall> {
   v1::Jobs::Stub stub_;
   const Metadata metadata_;
   const std::string job_id_;
-  absl::Time deadline_;  // By base/steady_time.h.
+  absl::Time deadline_;  // On the clock of base/steady_time.h.
   Done done_;
   v1::GetJobRequest ask_;
   v1::CancelJobRequest cancel_;

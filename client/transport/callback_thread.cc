@@ -6,7 +6,7 @@
 namespace annulus {
 namespace {
 
-// A clock and more than this would overflow.
+// A longer delay would overflow the clock's time.
 constexpr absl::Duration kCentury = absl::Hours(24 * 36525);
 
 }  // namespace

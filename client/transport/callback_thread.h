@@ -12,9 +12,9 @@
 
 namespace annulus {
 
-// One thread that runs functions in the order of their times: a place to call users back and to
-// wait for the next attempt. The destructor runs what is due, drops what is not, and joins; no
-// function runs after it. Thread-safe.
+// A thread that runs functions in the order of their times: callbacks of the user, and waits before
+// retries. The destructor runs the functions that are due, drops the others and joins the thread.
+// Thread-safe.
 class CallbackThread {
  public:
   CallbackThread();
@@ -23,7 +23,7 @@ class CallbackThread {
   void Post(std::function<void()> function) {
     PostAfter(absl::ZeroDuration(), std::move(function));
   }
-  // A delay may be infinite.
+  // Runs `function` after `delay`, which may be infinite.
   void PostAfter(absl::Duration delay, std::function<void()> function) EXCLUDES(mutex_);
 
  private:

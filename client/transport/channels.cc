@@ -8,12 +8,14 @@
 namespace annulus {
 namespace {
 
-// The servers permit a ping each 10 s; slower ones never meet "too_many_pings".
+// The servers permit one ping every 10 s. A client that pings less often never gets
+// "too_many_pings".
 constexpr absl::Duration kKeepaliveTime = absl::Seconds(30), kKeepaliveTimeout = absl::Seconds(10);
 
 grpc::ChannelArguments Arguments(ReadAhead read_ahead) {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // Of the environment: for the web, not for us.
+  // A proxy of the environment is for web traffic.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   for (const auto& [name, value] : Keepalive(kKeepaliveTime, kKeepaliveTimeout))
     arguments.SetInt(name, value);
   for (const auto& [name, value] : TensorTransport(read_ahead)) arguments.SetInt(name, value);

@@ -15,21 +15,21 @@
 
 namespace annulus {
 
-// One channel for each address, made at first use and kept. Thread-safe.
+// One gRPC channel for each address, created at first use and kept. Thread-safe.
 class Channels {
  public:
   explicit Channels(std::shared_ptr<grpc::ChannelCredentials> credentials,
                     ReadAhead read_ahead = ReadAhead::kAdaptive)
       : credentials_(std::move(credentials)), read_ahead_(read_ahead) {}
 
-  // Makes no connection and does not wait. At most kMaxChannels are kept: then the first by name
-  // goes.
+  // Returns the channel. Does not connect and does not block. Above kMaxChannels, the channel with
+  // the smallest address is dropped.
   std::shared_ptr<grpc::Channel> Get(const std::string& address) EXCLUDES(mutex_);
 
-  // Waits until every address has a connection; false when one has none at the deadline.
+  // Waits until every address is connected. False if one is not connected at the deadline.
   bool Connect(const std::vector<std::string>& addresses, absl::Time deadline) EXCLUDES(mutex_);
 
-  // As many as a coordinator has workers.
+  // The maximum number of workers of a coordinator.
   static constexpr size_t kMaxChannels = 1024;
 
  private:

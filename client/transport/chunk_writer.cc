@@ -5,7 +5,8 @@ namespace annulus {
 void ChunkBatch::Add(TensorChunk chunk, Credit credit) {
   bytes += static_cast<int64_t>(chunk.data.size());
   chunks.push_back(std::move(chunk));
-  credits.push_back(std::move(credit));  // One may be a deleter alone, and equal nullptr.
+  // Also a null pointer: a credit may consist of a deleter alone.
+  credits.push_back(std::move(credit));
 }
 
 void PushSource::Push(TensorChunk chunk, Credit credit) {
@@ -62,7 +63,7 @@ void ChunkWriter::WriteNext(RawStream* stream) {
       case ChunkSource::State::kEnd:
         return opening == nullptr ? stream->HalfClose() : stream->WriteLast(EncodeProto(*opening));
       case ChunkSource::State::kWait:
-        // Whoever waits for the chunks is to know that they are late.
+        // The worker waits for the ticket, which must not wait for late chunks.
         if (opening != nullptr) return stream->Write(EncodeProto(*opening));
         MutexLock lock(&mutex_);
         if (kicked_) continue;

@@ -15,38 +15,40 @@
 
 namespace annulus {
 
-// Held by whoever still uses a chunk's memory; when the last copy goes, its producer goes on. This
-// is all the back-pressure there is: what is under way is bounded by the credits that are out.
+// Flow control. A user of a chunk's memory holds a credit. When the last copy is dropped, the
+// producer of the chunk continues. The credits in use bound the bytes in flight; there is no other
+// bound.
 using Credit = std::shared_ptr<void>;
 
-// Chunks for one message, and what holds their memory.
+// The chunks of one message, with the credits for their memory.
 struct ChunkBatch {
   std::vector<TensorChunk> chunks;
   std::vector<Credit> credits;
   int64_t bytes = 0;
 
-  // Whether a chunk of `bytes` may be added.
+  // True if a chunk of `more` bytes fits into the message.
   bool HasRoomFor(int64_t more) const {
     return chunks.empty() || (chunks.size() < kMaxMessageChunks && bytes + more <= kMaxChunkBytes);
   }
   void Add(TensorChunk chunk, Credit credit);
 };
 
-// Where an upload gets its chunks.
+// The source of an upload's chunks.
 class ChunkSource {
  public:
   enum class State {
-    kChunks,  // At least one chunk; more may follow.
+    kChunks,  // At least one chunk. More may follow.
     kLast,    // The last chunks.
-    kWait,    // None now: call ChunkWriter::Kick() when there is one.
-    kEnd,     // None any more.
+    kWait,    // No chunk yet. Call ChunkWriter::Kick() when there is one.
+    kEnd,     // No chunk, and no more will come.
   };
   virtual ~ChunkSource() = default;
-  // Fills an empty batch with what is there. Called from one thread at a time.
+  // Fills an empty batch with the chunks at hand. One thread at a time.
   virtual State Next(ChunkBatch* batch) = 0;
 };
 
-// Chunks that are pushed. Unbounded by itself: the producer's credits are the bound. Thread-safe.
+// A queue of pushed chunks. It has no limit of its own: the producer's credits are the bound.
+// Thread-safe.
 class PushSource : public ChunkSource {
  public:
   void Push(TensorChunk chunk, Credit credit) EXCLUDES(mutex_);
@@ -59,32 +61,34 @@ class PushSource : public ChunkSource {
   bool closed_ GUARDED_BY(mutex_) = false;
 };
 
-// Writes a source's chunks to a stream, one message at a time, and half-closes after the last one.
+// Writes the chunks of a source to a stream, one message at a time, and half-closes after the last.
+// One write is outstanding at a time. OnWritable() and Kick() may run on different threads.
 class ChunkWriter {
  public:
-  // `opening` goes with the first chunks, or alone where there are none at first; may be nullptr:
-  // then nothing is written before there are chunks. `sent` is called with the bytes of each
-  // message when it has been written.
+  // `opening` goes with the first chunks, or alone if the source has none at first. Null: nothing
+  // is written before the first chunks. `sent` is called after each write with the message's bytes
+  // of tensor.
   ChunkWriter(std::unique_ptr<google::protobuf::MessageLite> opening,
               std::shared_ptr<ChunkSource> source, std::function<void(int64_t)> sent)
       : opening_(std::move(opening)), source_(std::move(source)), sent_(std::move(sent)) {}
 
-  // Writing may begin, or the write that was under way is done.
+  // Call to start writing, and after each finished write.
   void OnWritable(RawStream* stream) EXCLUDES(mutex_);
-  // There may be a chunk where there was none.
+  // Call when the source may have a chunk after it had none.
   void Kick(RawStream* stream) EXCLUDES(mutex_);
 
  private:
   void WriteNext(RawStream* stream) EXCLUDES(mutex_);
 
-  // Of the thread that has busy_.
+  // These belong to the thread that has set busy_.
   std::unique_ptr<google::protobuf::MessageLite> opening_;
   const std::shared_ptr<ChunkSource> source_;
   const std::function<void(int64_t)> sent_;
-  ChunkBatch batch_;  // On its way.
+  ChunkBatch batch_;  // The batch that is being written.
   bool ended_ = false;
   Mutex mutex_;
-  bool busy_ GUARDED_BY(mutex_) = true;  // A write is under way, or writing may not begin yet.
+  // True while a write is outstanding, and before writing may start.
+  bool busy_ GUARDED_BY(mutex_) = true;
   bool kicked_ GUARDED_BY(mutex_) = false;
 };
 

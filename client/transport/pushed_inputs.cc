@@ -30,7 +30,7 @@ absl::Status PushedInputs::Push(std::vector<TensorChunk> parts, const Credit& cr
   for (auto& [number, rank] : ranks_) {
     TensorChunk& part = parts[number];
     if (part.row_count == 0) continue;
-    // The worker no longer listens when its shard is complete.
+    // Checked here, because a worker ignores chunks after its shard is complete.
     rank.bytes_missing -= static_cast<int64_t>(part.data.size());
     if (rank.bytes_missing < 0) {
       return InvalidField("CHUNK_OVERLAP", "chunk.row_begin", "its rows have come before");

@@ -15,26 +15,27 @@
 
 namespace annulus {
 
-// The uploads of an attempt whose inputs are pushed, by rank. One owner at a time.
+// The uploads of one attempt whose inputs are pushed, by rank. Not thread-safe.
 class PushedInputs {
  public:
-  // A rank that needs `bytes`. What is pushed waits for its upload.
+  // Adds a rank that needs `bytes`. Chunks that are pushed before its upload exists are queued.
   void Add(int32_t rank, int64_t bytes);
-  // The inputs of a rank that has been added, where those of every rank are here, so that nobody
-  // waits for credits that they hold, and they fit one message: its upload, by other means, is the
-  // caller's. Else nothing.
+  // Takes all inputs of an added rank, if they fit into one message and every rank has all of its
+  // inputs (otherwise a rank could wait for credits that this batch holds). The caller then uploads
+  // the batch itself. Empty otherwise.
   ChunkBatch TakeAll(int32_t rank);
-  // The source for the rank's upload, and then that upload.
+  // The source for the rank's upload. Pass that upload to SetUpload().
   std::shared_ptr<PushSource> source(int32_t rank) { return ranks_[rank].source; }
   void SetUpload(int32_t rank, std::shared_ptr<ShardUpload> upload);
 
-  // parts[r] goes to rank r; ranks that were not added get nothing. `credit` is dropped when the
-  // last part has left. INVALID_ARGUMENT / CHUNK_OVERLAP for more bytes than a rank needs.
+  // Queues parts[r] for rank r; drops parts of ranks that were not added. `credit` is dropped when
+  // the last part has been written. INVALID_ARGUMENT / CHUNK_OVERLAP if a rank gets more bytes than
+  // it needs.
   absl::Status Push(std::vector<TensorChunk> parts, const Credit& credit);
 
-  int64_t bytes_missing() const;            // Of all ranks.
-  int64_t bytes_of(TensorId tensor) const;  // Pushed.
-  // All has been pushed, or nothing more is wanted.
+  int64_t bytes_missing() const;            // Sum over all ranks.
+  int64_t bytes_of(TensorId tensor) const;  // Pushed bytes of a tensor.
+  // Ends all sources: all inputs are pushed, or the uploads are no longer needed.
   void Close();
 
  private:

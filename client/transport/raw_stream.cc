@@ -18,7 +18,7 @@ std::shared_ptr<RawStream> RawStream::Start(Call call, Handlers handlers) {
     stream->context_.set_deadline(absl::ToChronoTime(TimeOfDay(call.deadline)));
   }
   for (const auto& [key, value] : call.metadata) stream->context_.AddMetadata(key, value);
-  // Every stream begins with a write: its headers go with it.
+  // The headers go with the first write.
   stream->context_.set_initial_metadata_corked(true);
   grpc::GenericStub stub(call.channel);
   stub.PrepareBidiStreamingCall(&stream->context_, call.method, grpc::StubOptions(), stream.get());

@@ -18,20 +18,20 @@ namespace annulus {
 
 using Metadata = std::multimap<std::string, std::string>;
 
-// One gRPC call of any kind as a stream of raw messages. At most one write and one read are under
-// way; who asks for more before the callback breaks the contract. Every method may be called from
-// any thread and never waits; after the end of the stream or Cancel() they do nothing.
+// One gRPC call of any kind, as a stream of raw messages. At most one write and one read may be
+// outstanding: the caller must wait for the callback before it starts the next. Methods may be
+// called from any thread and do not block. After the end of the stream or Cancel() they do nothing.
 class RawStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
   struct Call {
     std::shared_ptr<grpc::Channel> channel;
     std::string method;   // "/package.Service/Method"
-    absl::Time deadline;  // By base/steady_time.h.
+    absl::Time deadline;  // On the clock of base/steady_time.h.
     Metadata metadata;
   };
-  // Called from gRPC's threads: on_read and on_written each one at a time, on_done last and once,
-  // also after Cancel(). They must not wait. The stream holds them (and what they capture) until
-  // on_done returns.
+  // Called on gRPC's threads. on_read calls are serialised, and so are on_written calls. on_done is
+  // the last call and comes once, also after Cancel(). They must not block. The stream keeps them,
+  // with what they capture, until on_done has returned.
   struct Handlers {
     std::function<void(grpc::ByteBuffer)> on_read;
     std::function<void()> on_written;
@@ -40,14 +40,15 @@ class RawStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
 
   static std::shared_ptr<RawStream> Start(Call call, Handlers handlers);
 
-  // A stream begins with a write: until then not even its call is made.
+  // The first write sends the call's headers; before it nothing is on the wire.
   void Write(grpc::ByteBuffer message) EXCLUDES(mutex_) { StartWriteOf(std::move(message), {}); }
-  // The last message and the half-close in one.
+  // Writes the last message and half-closes.
   void WriteLast(grpc::ByteBuffer message) EXCLUDES(mutex_) {
     StartWriteOf(std::move(message), grpc::WriteOptions().set_last_message());
   }
   void HalfClose() EXCLUDES(mutex_);
-  // Asks for the next message. A stream ends only when its messages have been read or it was
+  // Requests the next message. A stream ends only after all its messages have been read, or after
+  // Cancel().
   // cancelled.
   void Read() EXCLUDES(mutex_);
   void Cancel() EXCLUDES(mutex_);
@@ -64,11 +65,12 @@ class RawStream : private grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBu
 
   grpc::ClientContext context_;
   Handlers handlers_;
-  std::shared_ptr<RawStream> self_;  // Until OnDone.
+  std::shared_ptr<RawStream> self_;  // Set until OnDone.
   grpc::ByteBuffer in_;
   grpc::ByteBuffer out_;
   Mutex mutex_;
-  bool open_ GUARDED_BY(mutex_) = true;  // Operations may be started; the call has its hold.
+  // True while operations may be started. The call then has a hold (AddHold).
+  bool open_ GUARDED_BY(mutex_) = true;
 };
 
 }  // namespace annulus

@@ -12,7 +12,7 @@
 namespace annulus {
 namespace {
 
-// Below it a run of rows is cheaper to copy than to carry as a slice of its own.
+// A run of rows below this size is cheaper to copy than to carry as its own slice.
 constexpr int64_t kLongRunBytes = 16 << 10;
 
 absl::Status InvalidPlan(absl::string_view what) {
@@ -151,7 +151,7 @@ absl::StatusOr<std::vector<TensorChunk>> ScatterToRanks(const AttentionSpec& spe
   std::vector<TensorChunk> parts;
   for (const ShardRows& rows : ranks) {
     TensorChunk part = ScatterChunk(*tensor, rows.of(*tensor), chunk);
-    // All of it, and so the same bytes.
+    // The part has the same bytes as the chunk, so the CRC is the same.
     const bool whole = part.row_count == chunk.row_count;
     if (part.row_count > 0) part.crc32c = whole ? chunk.crc32c : part.data.Crc32c();
     parts.push_back(std::move(part));

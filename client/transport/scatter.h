@@ -15,13 +15,13 @@
 
 namespace annulus {
 
-// ArenaPlan of rows between the caller's order and the shards' own: pure functions over a plan's
-// row maps. Scatter is caller to shards, gather is back; gather of scatter is the identity in every
-// layout. Because a shard's rows increase with the job's rows, the rows of one shard inside an
-// interval of the job's rows are an interval of the shard's rows: a chunk gives at most one chunk
-// to each rank.
+// Moves rows between the caller's order and the shards. Pure functions over the row maps of a plan.
+// - Scatter: from the caller's rows to the shards. Gather: back. Gather after scatter is the
+//   identity in every layout.
+// - The rows of a shard increase with the job's rows. An interval of the job's rows is therefore an
+//   interval in each shard: a chunk becomes at most one chunk for each rank.
 
-// The rows of one rank.
+// The rows of one rank: query rows and key/value rows.
 struct ShardRows {
   RowMap q;
   RowMap kv;
@@ -30,43 +30,45 @@ struct ShardRows {
   }
 };
 
-// The maps of a plan, by rank. INTERNAL / INVALID_PLAN unless ranks are 0, 1, … and their rows add
-// up to the job's and lie inside it, so that a wrong plan cannot reach past a caller's memory.
+// The rows of each rank of a plan, by rank. INTERNAL / INVALID_PLAN unless the ranks are 0, 1, …,
+// every row lies inside the job, and the numbers of rows add up to the job's. A wrong plan can
+// therefore not reach beyond the caller's memory.
 absl::StatusOr<std::vector<ShardRows>> RowsOfPlan(const v1::Plan& plan, const AttentionSpec& spec);
 
-// One rank that owns every row in the caller's order: what a stream to the gateway uses.
+// One rank with every row in the caller's order, for a stream to the gateway.
 ShardRows WholeJob(const AttentionSpec& spec);
 
-// Rows [shard.begin, shard.end) of a shard out of a packed tensor at `base`, as the data of a
-// chunk: references that keep `owner` where runs of rows are long, else a copy.
+// Collects rows [shard.begin, shard.end) of a shard from the packed tensor at `base`, as the
+// payload of a chunk. Runs of rows of 16 KiB and more on average are references that hold `owner`;
+// shorter ones are copied.
 Payload CollectRows(const TensorInfo& tensor, const RowMap& rows, Interval shard,
                     const std::byte* base, const std::shared_ptr<const void>& owner);
 
-// Writes a checked chunk of a shard to where its rows belong in a packed tensor at `base`.
+// Writes a verified chunk of a shard into the packed tensor at `base`.
 void PlaceRows(const TensorInfo& tensor, const RowMap& rows, const TensorChunk& chunk,
                std::byte* base);
 
-// The part of a checked chunk in the job's rows that belongs to a shard, in the shard's rows;
-// row_count 0 when none does. Without a CRC.
+// The part of a verified chunk (in the job's rows) that belongs to a shard, in the shard's rows,
+// without a CRC. row_count is 0 if the shard has none of the rows.
 TensorChunk ScatterChunk(const TensorInfo& tensor, const RowMap& rows, const TensorChunk& chunk);
 
-// The tensor of a chunk of an input in the job's rows, `q_rows` and `kv_rows`; fills in its heads.
-// INVALID_ARGUMENT: UNKNOWN_TENSOR, CHUNK_OUT_OF_RANGE, TENSOR_BYTES_MISMATCH, of "chunk.tensor" …
+// Finds the tensor of an input chunk in the job's rows (`q_rows`, `kv_rows`). Sets head_count if it
+// is 0. INVALID_ARGUMENT, in this order: UNKNOWN_TENSOR, CHUNK_OUT_OF_RANGE, TENSOR_BYTES_MISMATCH;
+// field paths begin with "chunk.".
 absl::StatusOr<const TensorInfo*> CheckInput(const std::vector<TensorInfo>& table, int64_t q_rows,
                                              int64_t kv_rows, TensorChunk* chunk);
 
-// Checks a chunk of an input in the job's rows and cuts it by rank, with CRCs; row_count 0 for
-// ranks that get nothing of it. INVALID_ARGUMENT: UNKNOWN_TENSOR, CHUNK_OUT_OF_RANGE,
-// TENSOR_BYTES_MISMATCH.
+// Checks an input chunk in the job's rows and cuts it by rank. The parts have CRCs; row_count is 0
+// for ranks without rows of it. Errors: those of CheckInput().
 absl::StatusOr<std::vector<TensorChunk>> ScatterToRanks(const AttentionSpec& spec,
                                                         const std::vector<TensorInfo>& table,
                                                         const std::vector<ShardRows>& ranks,
                                                         TensorChunk chunk);
 
-// A checked chunk of a shard as chunks of the job's rows, one for each run. With CRCs where it has
-// one.
+// Cuts a verified chunk of a shard into chunks of the job's rows, one for each run of rows. The
+// parts have CRCs if the chunk has one.
 std::vector<TensorChunk> GatherChunk(const RowMap& rows, const TensorChunk& chunk);
-// The same of each.
+// GatherChunk() of each chunk.
 std::vector<TensorChunk> GatherChunks(const std::vector<TensorInfo>& table, const ShardRows& rows,
                                       const std::vector<TensorChunk>& chunks);
 

@@ -16,7 +16,8 @@ bool CoordinatorDecides(const absl::Status& status) {
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kDeadlineExceeded:
       return true;
-    case absl::StatusCode::kPermissionDenied:  // One that has taken its place has another key.
+    // A new worker at the same address has another key.
+    case absl::StatusCode::kPermissionDenied:
       return DetailOf(status).reason == "BAD_TICKET";
     default:
       return false;
@@ -38,7 +39,7 @@ absl::Status NameExpiry(const absl::Status& status, bool waited) {
 absl::Status UndecidedError(const absl::Status& status) {
   if (absl::IsDeadlineExceeded(status)) return status;
   ErrorDetail detail = DetailOf(status);
-  // UNAVAILABLE is sent again by itself, later and later.
+  // UNAVAILABLE is retried anyway, with a growing delay.
   if (!detail.retry_after.has_value() && !absl::IsUnavailable(status)) {
     detail.retry_after = absl::Milliseconds(100);
   }

@@ -10,35 +10,38 @@
 
 namespace annulus {
 
-// Whether an error of a worker's stream may only mean that the worker, or the attempt, is gone, or
-// that the worker is new: then the coordinator knows what becomes of the job. Any other error is
-// the answer.
+// True if the coordinator decides what this error of a worker's stream means: perhaps only the
+// worker or the attempt is gone, or a new worker has taken its place. Codes: UNAVAILABLE, ABORTED,
+// CANCELLED, NOT_FOUND, DEADLINE_EXCEEDED, and PERMISSION_DENIED / BAD_TICKET. Any other error is
+// the job's error.
 bool CoordinatorDecides(const absl::Status& status);
 
-// The status with `reason` where it has none: statuses that the gRPC library makes by itself.
+// Adds `reason` to a status without one (made by the gRPC library).
 absl::Status WithReason(const absl::Status& status, absl::string_view reason);
 
-// DEADLINE_EXCEEDED of RunJob by its right name: EXPIRED_IN_QUEUE of a job that waited, else
-// EXPIRED_RUNNING.
+// Adds the reason to a DEADLINE_EXCEEDED of RunJob: EXPIRED_IN_QUEUE if the job waited, else
+// EXPIRED_RUNNING. Returns other errors unchanged.
 absl::Status NameExpiry(const absl::Status& status, bool waited);
 
-// The error of a worker's stream of which the coordinator was to decide and has said nothing: to be
-// sent again, unless it is a deadline, which is the caller's own.
+// The error of a worker's stream on which the coordinator has not decided in time. It gets a retry
+// delay of 0.1 s if it has none; not UNAVAILABLE, which is retried anyway, and not
+// DEADLINE_EXCEEDED, which is the caller's own deadline.
 absl::Status UndecidedError(const absl::Status& status);
 
-// ABORTED / GROUP_LOST: a worker was lost, and the inputs that were pushed are gone.
+// ABORTED / GROUP_LOST, retry after 0.1 s: a worker was lost, and the pushed inputs are gone.
 absl::Status SendAgainError();
-// ABORTED / JOB_ENDED: the job succeeded, and its outputs are not here.
+// ABORTED / JOB_ENDED: the job has succeeded, but its outputs are not here.
 absl::Status OutputsGoneError();
-// ABORTED / JOB_ENDED, to be sent again: so did it, for another call with its request id.
+// ABORTED / JOB_ENDED, retry after 0.1 s: the job has ended for another call with the same
+// request_id, and its outputs may be no answer to this call.
 absl::Status EndedForAnotherError();
-// NOT_FOUND / STATE_RELEASED, as `status` says it, of a job that was sent before, to release that
-// state, and ended with `earlier`: it may have been the one that did.
+// NOT_FOUND / STATE_RELEASED, made from `status`. The job was sent before to release that state and
+// ended with `earlier`; it may have released the state itself.
 absl::Status AnswerLostError(const absl::Status& status, const absl::Status& earlier);
-// INVALID_ARGUMENT / STREAM_SEQUENCE: a chunk came before the job was accepted, or when the inputs
-// had ended.
+// INVALID_ARGUMENT / STREAM_SEQUENCE: a chunk came after the end of the inputs (`accepted`) or
+// before the job was accepted.
 absl::Status OutOfTurnError(bool accepted);
-// INVALID_ARGUMENT / MISSING_ROWS: the inputs ended before all rows of these tensors had come.
+// INVALID_ARGUMENT / MISSING_ROWS: the inputs ended before all rows of `tensors` were pushed.
 absl::Status MissingRowsError(int64_t bytes_missing, const std::vector<TensorId>& tensors);
 
 }  // namespace annulus

@@ -14,8 +14,8 @@ grpc::ByteBuffer MessageOf(const std::string& ticket, const ChunkBatch& inputs) 
   return EncodeChunks(inputs.chunks, &request);
 }
 
-// What a worker says that has served the shard, or one that is not the shard's any more; or what is
-// left of that where it cut the call.
+// True for the errors of a worker that has served the shard already, or no longer has it.
+// CANCELLED: the worker has cut the call before its error was read.
 bool SaysNoMore(const absl::Status& status) {
   return absl::IsAborted(status) || absl::IsNotFound(status) || absl::IsPermissionDenied(status) ||
          absl::IsCancelled(status);
@@ -36,7 +36,8 @@ std::shared_ptr<PooledRequest> StartShardExchange(ShardExchangeOptions options) 
     return receiver->Receive(message, next);
   };
   exchange.done = [receiver, done = std::move(options.done)](const PooledRequest::End& end) {
-    // The worker may have taken the shard before the first call broke.
+    // The worker may have taken the shard before the pooled call broke. Then the first error is the
+    // true one.
     const bool taken = !end.answered && !end.stale.ok() && SaysNoMore(end.status);
     done(receiver->Judge(taken ? end.stale : end.status));
   };
@@ -45,7 +46,7 @@ std::shared_ptr<PooledRequest> StartShardExchange(ShardExchangeOptions options) 
 
 namespace {
 
-// What goes in one message: all inputs of the rank, or nothing.
+// All inputs of the rank if they fit into one message, else nothing.
 ChunkBatch AllInputs(const v1::ShardPlan& shard, ChunkSource* memory, PushedInputs* pushed) {
   if (memory == nullptr) return pushed->TakeAll(shard.rank());
   ChunkBatch batch;
@@ -95,7 +96,8 @@ void ShardCalls::Exchange(const ShardCallOptions& options, const v1::ShardPlan& 
   exchange.ticket = shard.ticket();
   exchange.inputs = std::move(inputs);
   exchange.outputs = std::move(outputs);
-  // The worker says nothing of inputs that it has.
+  // The worker does not confirm inputs in an exchange: the upload counts as done when it is
+  // written.
   auto left = std::make_shared<std::atomic<bool>>(false);
   exchange.sent = [left, sent = handlers.sent, uploaded = handlers.uploaded](int64_t bytes) {
     sent(bytes);

@@ -20,53 +20,54 @@
 
 namespace annulus {
 
-// A small shard, there and back, on a kept call: its ticket and all of its inputs in one message.
+// Uploads and downloads a small shard on a pooled ExchangeShards call. Its ticket and all of its
+// inputs are one message.
 struct ShardExchangeOptions {
   std::shared_ptr<StreamPool> pool;
   std::string endpoint;
   std::shared_ptr<grpc::Channel> channel;
   std::string ticket;
-  ChunkBatch inputs;                  // All.
-  std::function<void(int64_t)> sent;  // Bytes of the inputs, once, when they have left.
+  ChunkBatch inputs;  // All inputs of the shard.
+  // Called once with the bytes of the inputs, when they have been written.
+  std::function<void(int64_t)> sent;
   ShardOutputs outputs;
-  std::function<void(absl::Status)> done;  // Last, once.
+  std::function<void(absl::Status)> done;  // The last call, once.
 };
 std::shared_ptr<PooledRequest> StartShardExchange(ShardExchangeOptions options);
 
-// Whether a shard of so many bytes may go so. Its outputs are one message: no more of them comes
-// ahead of its reader, whatever the connection's windows are.
+// True if a shard is small enough for an exchange. The outputs must fit into one message: then no
+// more of them arrive ahead of the reader, whatever the connection's windows are.
 inline bool IsSmallShard(int64_t input_bytes, int64_t output_bytes) {
   return input_bytes > 0 && input_bytes <= kMaxWithTicket && output_bytes > 0 &&
          output_bytes <= kMaxChunkBytes;
 }
 
-// What all shards of a job have in common.
+// Common to all shards of a job.
 struct ShardCallOptions {
-  // A channel to a worker's endpoint.
+  // Returns a channel to a worker's endpoint.
   std::function<std::shared_ptr<grpc::Channel>(const std::string& endpoint)> worker_channel;
-  // Calls for small shards; nullptr: each shard has calls of its own.
+  // Pooled calls for small shards. Null: each shard has its own calls.
   std::shared_ptr<StreamPool> exchanges;
   Metadata metadata;
-  absl::Time deadline;  // By base/steady_time.h.
+  absl::Time deadline;  // On the clock of base/steady_time.h.
   std::vector<TensorInfo> table;
 };
 
-// Called from any thread; must not wait.
+// Called from any thread; must not block.
 struct ShardHandlers {
-  std::function<void(int64_t)> sent;  // Bytes of one message.
+  std::function<void(int64_t)> sent;  // The bytes of one message.
   ChunkSink sink;
   std::function<void(const v1::ShardReport&)> report;
-  // The end of each direction that the shard has, once.
+  // The end of each direction that the shard has, once each.
   std::function<void(absl::Status)> uploaded, downloaded;
 };
 
-// One shard's calls to its worker: an exchange where it is small and its inputs are all at hand,
-// else one call for what it sends and one for what it fetches.
+// The calls of one shard to its worker: an exchange if the shard is small and all its inputs are at
+// hand; else PutShard for its inputs and FetchShard for its outputs.
 class ShardCalls {
  public:
   ShardCalls() = default;
-  // With `inputs` the shard's rows come from there, else from what has been pushed and will be:
-  // `pushed` knows the rank.
+  // The shard's rows come from `inputs`; if null, from `pushed`, to which the rank has been added.
   ShardCalls(const ShardCallOptions& options, const v1::ShardPlan& shard, const ShardRows& rows,
              const InputMemory* inputs, PushedInputs* pushed, const ShardHandlers& handlers);
 

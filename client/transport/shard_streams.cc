@@ -30,7 +30,7 @@ ShardUpload::ShardUpload(Options* options)
               std::move(options->sent)) {}
 
 void ShardUpload::Begin() {
-  // Its end is the writer's first turn.
+  // The end of this write starts the writer (on_written).
   if (ticket_ != nullptr) return stream_->Write(EncodeProto(*ticket_));
   writer_.OnWritable(stream_.get());
 }
@@ -39,7 +39,7 @@ std::shared_ptr<ShardUpload> ShardUpload::Start(Options options) {
   std::shared_ptr<ShardUpload> upload(new ShardUpload(&options));
   options.call.method = "/annulus.v1.DataPlane/PutShard";
   RawStream::Handlers handlers;
-  // The answer says no more than the status: a shard that is not complete is an error.
+  // The answer has no more than the status: an incomplete shard is an error.
   handlers.on_read = [upload](grpc::ByteBuffer) { upload->stream_->Read(); };
   handlers.on_written = [upload] { upload->writer_.OnWritable(upload->stream_.get()); };
   handlers.on_done = [done = std::move(options.done)](absl::Status status) {
@@ -61,7 +61,8 @@ absl::Status ChunkReceiver::Receive(TensorChunk* chunk) {
   RETURN_IF_ERROR(VerifyCrc(*chunk));
   const CellRect cells = {chunk->row_begin, chunk->row_begin + chunk->row_count, chunk->head_begin,
                           chunk->head_begin + chunk->head_count};
-  // The gateway sends the rows of striped shards as they come: a piece for each is in order.
+  // The gateway sends rows of striped shards as they come, so a tensor may arrive in one piece for
+  // each row.
   constexpr size_t kAnyNumber = std::numeric_limits<size_t>::max();
   ReceivedRanges& arrived =
       arrived_.try_emplace(chunk->tensor, rows_.of(*tensor).rows(), tensor->heads, kAnyNumber)
@@ -107,8 +108,7 @@ absl::StatusOr<bool> OutputReceiver::Receive(const grpc::ByteBuffer& message,
 absl::Status OutputReceiver::Judge(absl::Status status) const {
   if (!error_.ok()) return error_;
   const absl::Status complete = chunks_.Complete();
-  // Every row is here and checked: a worker that ends the stream of a job that is over takes
-  // nothing back.
+  // Every row is verified. A worker that ends the stream because the job is over withdraws nothing.
   if (complete.ok() && CoordinatorDecides(status)) return complete;
   return status.ok() ? complete : status;
 }
@@ -121,7 +121,7 @@ std::shared_ptr<ShardDownload> ShardDownload::Start(Options options) {
   RawStream::Handlers handlers;
   handlers.on_read = [download](const grpc::ByteBuffer& message) {
     const Credit credit(nullptr, [stream = download->stream_](void*) { stream->Read(); });
-    // After an error the next message must not come into other hands.
+    // After an error, the sink must not get another message.
     if (!download->receiver_.Receive(message, credit).ok()) download->stream_->Cancel();
   };
   handlers.on_written = [] {};

@@ -21,50 +21,79 @@
 
 namespace annulus {
 
-// A shard of no more bytes goes with its ticket. A larger message would keep the ticket from a
-// worker that waits for it, at the least rate that it allows, for longer than it does.
+// The two streams of a shard on the direct path (proto/annulus/v1/data_plane.proto).
+//
+// PutShard, ShardUpload:
+// 1. Start() prepares the call. Nothing is sent before Begin().
+// 2. The first message has the ticket. If the shard has at most kMaxWithTicket bytes, its first
+//    chunks go with it, unless the source has none yet.
+// 3. ChunkWriter::WriteNext() (client/transport/chunk_writer.h) writes the other chunks, one
+//    message of at most 64 chunks and 1 MiB at a time, and half-closes after the last. If a source
+//    has no chunk yet, Kick() continues later.
+// 4. The worker answers when the shard is complete, perhaps before the half-close. The answer is
+//    not used: the status of the call says the same. OK: the worker holds every row that this call
+//    sent, and the shard is complete.
+//
+// FetchShard, ShardDownload:
+// 1. Start() sends one request with the ticket. The worker answers when outputs are ready, so the
+//    call may be opened together with the upload.
+// 2. OutputReceiver::Receive() handles each message: ChunkReceiver checks bounds, CRCs and repeated
+//    rows, the ChunkSink takes the chunks. The next message is read when the sink drops its credit,
+//    so at most one message of 1 MiB is in flight.
+// 3. The last message has the worker's report.
+// 4. OutputReceiver::Judge() makes the result from the call's status. A verified shard is OK even
+//    if the worker or its connection was lost afterwards.
+//
+// An error in a message cancels the call. SessionStateMachine
+// (client/session/session_state_machine.h) decides what the errors of both streams mean for the
+// job.
+
+// A shard with at most this many bytes is sent together with its ticket. A worker waits 10 s for
+// the ticket; at the lowest permitted rate (--min-rate, 64 KiB/s) a larger message could take
+// longer.
 inline constexpr int64_t kMaxWithTicket = int64_t{512} << 10;
 
-// One PutShard call: the ticket and the source's chunks. Thread-safe.
+// One PutShard call. Thread-safe.
 class ShardUpload {
  public:
   struct Options {
-    RawStream::Call call;  // `method` is filled in.
+    RawStream::Call call;  // `method` is set by Start().
     std::string ticket;
     std::shared_ptr<ChunkSource> source;
-    int64_t bytes = 0;                       // Of the whole shard.
-    std::function<void(int64_t)> sent;       // Bytes of one message.
-    std::function<void(absl::Status)> done;  // Last, once.
+    int64_t bytes = 0;                       // All inputs of the shard.
+    std::function<void(int64_t)> sent;       // The bytes of one message.
+    std::function<void(absl::Status)> done;  // The last call, once.
   };
   static std::shared_ptr<ShardUpload> Start(Options options);
 
-  // Writes from now on.
+  // Starts writing.
   void Begin();
-  // The source may have a chunk again.
+  // Call when the source may have a chunk after it had none.
   void Kick() { writer_.Kick(stream_.get()); }
   void Cancel() { stream_->Cancel(); }
 
  private:
   explicit ShardUpload(Options* options);
 
-  const std::unique_ptr<v1::PutShardRequest> ticket_;  // Where it goes alone.
+  const std::unique_ptr<v1::PutShardRequest> ticket_;  // Set if the ticket is sent alone.
   ChunkWriter writer_;
   std::shared_ptr<RawStream> stream_;
 };
 
-// What a download does with the chunks of a message: in the shard's own rows, checked, their CRCs
-// right. It drops the credit when the next message may come.
+// Takes the verified chunks of one message, in the shard's own rows. The next message is read when
+// `credit` is dropped.
 using ChunkSink = std::function<void(const std::vector<TensorChunk>& chunks, const Credit& credit)>;
 
-// Checks what arrives of one shard's outputs, or of a whole job's.
+// Verifies the output chunks of one shard, or of a whole job.
 class ChunkReceiver {
  public:
   ChunkReceiver(std::vector<TensorInfo> table, ShardRows rows)
       : table_(std::move(table)), rows_(std::move(rows)) {}
 
-  // INTERNAL / UNEXPECTED_OUTPUT, also for rows that come twice, DATA_LOSS / CHECKSUM_MISMATCH.
+  // Sets head_count if it is 0. INTERNAL / UNEXPECTED_OUTPUT (wrong tensor, range or size),
+  // DATA_LOSS / CHECKSUM_MISMATCH, INTERNAL / UNEXPECTED_OUTPUT (rows that came before).
   absl::Status Receive(TensorChunk* chunk);
-  // Whether every row of every output has come. INTERNAL / INCOMPLETE_OUTPUT.
+  // OK if every row of every output has come, else INTERNAL / INCOMPLETE_OUTPUT.
   absl::Status Complete() const;
   const ShardRows& rows() const { return rows_; }
 
@@ -74,15 +103,15 @@ class ChunkReceiver {
   std::map<TensorId, ReceivedRanges> arrived_;
 };
 
-// What a download needs to know of its shard, and what it does with the outputs.
+// The outputs of one shard: what to expect, and where they go.
 struct ShardOutputs {
   std::vector<TensorInfo> table;
   ShardRows rows;
   ChunkSink sink;
-  std::function<void(const v1::ShardReport&)> report;  // After the chunks.
+  std::function<void(const v1::ShardReport&)> report;  // Called after the last chunks.
 };
 
-// The messages of one shard's outputs. One thread at a time.
+// Receives the messages of one shard's outputs. One thread at a time.
 class OutputReceiver {
  public:
   explicit OutputReceiver(ShardOutputs outputs)
@@ -90,27 +119,30 @@ class OutputReceiver {
         sink_(std::move(outputs.sink)),
         report_(std::move(outputs.report)) {}
 
-  // `credit` goes to the sink. Whether the report came, which ends the shard. Errors of
-  // ChunkReceiver, and INVALID_ARGUMENT / MALFORMED_MESSAGE.
+  // Verifies a message and passes its chunks to the sink, with `credit`. True if the message has
+  // the worker's report, which ends the shard. Errors: those of DecodeChunks()
+  // (proto/wire/tensor_stream.h), then those of ChunkReceiver.
   absl::StatusOr<bool> Receive(const grpc::ByteBuffer& message, const Credit& credit);
-  // What the end of the shard's call with `status` means: OK when every row is here and checked.
+  // The result of the shard, after its call has ended with `status`: the error of Receive(), if
+  // any; OK if every row is verified and CoordinatorDecides(status); else `status`, or
+  // INCOMPLETE_OUTPUT if that is OK.
   absl::Status Judge(absl::Status status) const;
 
  private:
   ChunkReceiver chunks_;
   const ChunkSink sink_;
   const std::function<void(const v1::ShardReport&)> report_;
-  absl::Status error_;  // Of what was received.
+  absl::Status error_;  // The error of the last message.
 };
 
 // One FetchShard call. Thread-safe.
 class ShardDownload {
  public:
   struct Options {
-    RawStream::Call call;  // `method` is filled in.
+    RawStream::Call call;  // `method` is set by Start().
     std::string ticket;
     ShardOutputs outputs;
-    std::function<void(absl::Status)> done;  // Last, once.
+    std::function<void(absl::Status)> done;  // The last call, once.
   };
   static std::shared_ptr<ShardDownload> Start(Options options);
 
@@ -119,7 +151,7 @@ class ShardDownload {
  private:
   explicit ShardDownload(ShardOutputs outputs) : receiver_(std::move(outputs)) {}
 
-  OutputReceiver receiver_;  // Of the stream's callbacks.
+  OutputReceiver receiver_;  // Belongs to the stream's callbacks.
   std::shared_ptr<RawStream> stream_;
 };
 

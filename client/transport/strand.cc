@@ -11,7 +11,8 @@ void Strand::Post(std::function<void()> function) {
     if (running_) return;
     running_ = true;
   }
-  std::function<void()> last;  // Kept until the lock is free: its end may be the strand's.
+  // Destroyed without the lock: it may hold the last reference to the strand's owner.
+  std::function<void()> last;
   for (;;) {
     std::function<void()> next;
     {

@@ -8,9 +8,16 @@
 
 namespace annulus {
 
-// Runs functions one at a time, in the order in which they were posted, on whichever thread posted
-// while none was running. What they touch needs no lock of its own. A function may post; it does
-// not run inside. The strand must outlive the last Post() call: let functions hold what owns it.
+// Runs posted functions one at a time, in the order of Post(). The thread that posts to an idle
+// strand runs its function, and all that others post meanwhile, before Post() returns. State that
+// only these functions use needs no lock. A function may post; the new function runs after it
+// returns. The strand must outlive the last Post() call: let the functions hold a shared_ptr to its
+// owner.
+//
+// SerialExecutor (base/serial_executor.h) serialises in the same way, but is for long-lived loops:
+// it has one function for all events, a thread with a timer for ticks, a limit on the events that
+// one thread handles in a row, and Stop(). A Strand has none of these and costs only a mutex and a
+// queue: each session has its own.
 class Strand {
  public:
   void Post(std::function<void()> function) EXCLUDES(mutex_);

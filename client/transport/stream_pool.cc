@@ -12,7 +12,7 @@ std::shared_ptr<PooledStream> PooledStream::Start(std::shared_ptr<grpc::Channel>
   std::shared_ptr<PooledStream> self(new PooledStream(std::move(user)));
   RawStream::Handlers handlers;
   handlers.on_read = [self](const grpc::ByteBuffer& message) {
-    // Nobody has asked for anything.
+    // A message without a user: the server breaks the protocol.
     if (const auto user = self->user(); user == nullptr) {
       self->Cancel();
     } else {
@@ -39,7 +39,7 @@ bool PooledStream::Attach(std::shared_ptr<User> user) {
 }
 
 void PooledStream::Detach() {
-  std::shared_ptr<User> gone;  // Goes without the lock.
+  std::shared_ptr<User> gone;  // Destroyed without the lock.
   MutexLock lock(&mutex_);
   gone = std::move(user_);
 }
@@ -92,7 +92,7 @@ std::shared_ptr<PooledStream> StreamPool::Open(const std::string& endpoint,
 void StreamPool::Give(const std::string& endpoint, std::shared_ptr<PooledStream> stream) {
   {
     MutexLock lock(&mutex_);
-    // One that has ended may have been forgotten already. One that ends from now on will be.
+    // A call that has ended may have been forgotten already. One that ends later will be forgotten.
     if (stream->ended()) return;
     if (count_ < options_.max_idle) {
       ++count_;
@@ -104,7 +104,7 @@ void StreamPool::Give(const std::string& endpoint, std::shared_ptr<PooledStream>
 }
 
 void StreamPool::Forget(const std::string& endpoint, const PooledStream* stream) {
-  std::shared_ptr<PooledStream> gone;  // Goes without the lock.
+  std::shared_ptr<PooledStream> gone;  // Destroyed without the lock.
   MutexLock lock(&mutex_);
   const auto found = idle_.find(endpoint);
   if (found == idle_.end()) return;
@@ -132,8 +132,8 @@ void StreamPool::CancelIdle() {
 
 namespace {
 
-// How a call ends that was kept for too long, that had to make room for others, whose server has
-// gone, or that was cut short for the sake of its user before: nothing of this one was refused.
+// True if a pooled call ended for a reason other than this message: it was idle for too long, had
+// to make room for other calls, its server is gone, or its previous user cancelled it.
 bool IsStale(const absl::Status& status) {
   return status.ok() || absl::IsUnavailable(status) || absl::IsCancelled(status) ||
          absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
@@ -175,12 +175,12 @@ void PooledRequest::Cancel() {
 
 void PooledRequest::ReadNext() {
   MutexLock lock(&mutex_);
-  // The message after the last is the next user's.
+  // The message after the last belongs to the next user.
   if (!last_ && !std::exchange(reading_, true)) stream_->Read();
 }
 
 void PooledRequest::OnMessage(const grpc::ByteBuffer& message) {
-  std::vector<Credit> credits;  // Go without the lock.
+  std::vector<Credit> credits;  // Dropped without the lock.
   {
     MutexLock lock(&mutex_);
     answered_ = true;
@@ -217,12 +217,12 @@ void PooledRequest::FinishIfThrough() {
   std::shared_ptr<PooledStream> stream;
   {
     MutexLock lock(&mutex_);
-    // A call that was cancelled is nobody's any more: its end follows.
+    // A cancelled call goes to no other user; its end follows.
     if (!written_ || !last_ || cancelled_ || std::exchange(finished_, true)) return;
     stream = stream_;
   }
   stream->Detach();
-  // Whoever still holds a credit of this one's answers holds nothing up.
+  // A credit that is still held for an answer of this request does not delay the next one.
   stream->Read();
   pool_->Give(endpoint_, std::move(stream));
   Finish({absl::OkStatus(), absl::OkStatus(), true});
@@ -234,11 +234,13 @@ void PooledRequest::OnEnded(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (finished_) return;
     if (kept_ && !answered_ && !cancelled_ && IsStale(status)) {
-      if (!absl::IsResourceExhausted(status)) stale_ = status;  // That one took nothing.
+      // RESOURCE_EXHAUSTED: the server has taken nothing.
+      if (!absl::IsResourceExhausted(status)) stale_ = status;
       return SendLocked(/*may_be_kept=*/false);
     }
     finished_ = true;
-    // Everything has come, and only the word that the message had left has not.
+    // If the last answer is here, only the confirmation of the write is missing, which does not
+    // matter.
     if (!last_ || cancelled_) {
       end.status = status.ok()
                        ? absl::UnavailableError("the server ended the call before its last answer")
@@ -251,7 +253,7 @@ void PooledRequest::OnEnded(const absl::Status& status) {
 }
 
 void PooledRequest::Finish(const End& end) {
-  // Nothing is on its way to them any more.
+  // No callback can be running or follow.
   sent_ = nullptr;
   receive_ = nullptr;
   std::exchange(done_, nullptr)(end);

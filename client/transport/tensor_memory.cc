@@ -20,7 +20,6 @@ bool MemorySource::FindRows() {
   return tensor_ < tensors_.size();
 }
 
-// Heads of one row that is too large for a chunk.
 TensorChunk MemorySource::TakeHeads(const TensorInfo& tensor) {
   const int64_t head_bytes = tensor.row_bytes() / tensor.heads;
   TensorChunk chunk;

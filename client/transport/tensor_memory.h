@@ -14,33 +14,33 @@
 
 namespace annulus {
 
-// Packed input tensors in the caller's memory. The memory stays unchanged while a copy of `owner`
-// lives: sessions and gRPC hold copies for as long as they may read, a little beyond the end of a
-// call.
+// Packed input tensors in the caller's memory. The memory must stay unchanged while a copy of
+// `owner` lives. Sessions and gRPC hold copies while they may read, which can last a little longer
+// than the call.
 struct InputMemory {
   std::map<TensorId, const std::byte*> tensors;
   std::shared_ptr<const void> owner;
 };
 
-// Where outputs go. Nothing is written after the session has ended. A tensor that is absent is
-// dropped.
+// The memory for outputs. Nothing is written after the session has ended. A tensor that is
+// absent is dropped.
 struct OutputMemory {
   std::map<TensorId, std::byte*> tensors;
 };
 
-// Writes checked chunks of a shard to where their rows belong.
+// Writes verified chunks of a shard to the places of their rows. Drops tensors without memory.
 void PlaceChunks(const std::vector<TensorInfo>& table, const ShardRows& rows,
                  const std::vector<TensorChunk>& chunks, const OutputMemory& outputs);
 
-// The inputs of one shard as chunks with CRCs, tensor by tensor, in row order. A row of more than a
-// chunk holds goes head by head.
+// The inputs of one shard as chunks with CRCs, tensor by tensor, in row order. A row with more than
+// kMaxChunkBytes is split by heads.
 class MemorySource : public ChunkSource {
  public:
   MemorySource(const std::vector<TensorInfo>& table, ShardRows rows, InputMemory inputs);
   State Next(ChunkBatch* batch) override;
 
  private:
-  // Moves to the next tensor that has rows left; false at the end.
+  // Moves to the next tensor with rows left. False at the end.
   bool FindRows();
   TensorChunk TakeHeads(const TensorInfo& tensor);
 
@@ -49,7 +49,7 @@ class MemorySource : public ChunkSource {
   InputMemory inputs_;
   size_t tensor_ = 0;
   int64_t row_ = 0;
-  int32_t head_ = 0;  // Of a row that goes in parts.
+  int32_t head_ = 0;  // The next head of a row that is split.
 };
 
 }  // namespace annulus

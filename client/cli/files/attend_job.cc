@@ -33,7 +33,7 @@ absl::string_view FileDtype(DataType dtype) {
   return dtype == DataType::kBf16 ? "BF16" : "F32";
 }
 
-// Sets an absent (zero) field, or compares a present one.
+// Sets an absent (zero) field, or compares one that is set.
 template <typename T>
 absl::Status Settle(absl::string_view field, int64_t found, T* value) {
   if (found > std::numeric_limits<T>::max()) {
@@ -69,7 +69,8 @@ absl::Status SettleSequences(const JobShape& shape, AttentionSpec* spec) {
     }
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(Validate(*spec, Execution(), Limits()));  // Before the sums.
+  // Before the sums of rows, which could overflow.
+  RETURN_IF_ERROR(Validate(*spec, Execution(), Limits()));
   if (spec->q_rows() != shape.q_tokens)
     return Disagrees("sequences.q_len", spec->q_rows(), shape.q_tokens);
   if (spec->kv_rows() != shape.kv_tokens) {
@@ -85,14 +86,14 @@ absl::StatusOr<DataType> DtypeNamed(absl::string_view name) {
   return absl::InvalidArgumentError("");
 }
 
-// A number for each row and head: [heads, tokens] in files.
+// True for tensors with one number for each row and head: [heads, tokens] in files.
 bool IsOfRows(TensorId id) {
   return id == TensorId::kLse || id == TensorId::kDLse || id == TensorId::kMaxLogit ||
          id == TensorId::kLseOffset || id == TensorId::kLseRest;
 }
 
-// Of fp32 rows of one number a head, in the order of the rows: the same bits however they were
-// made.
+// Sums an fp32 tensor of one number for each row and head over the rows, in their order, so that
+// the bits do not depend on the plan.
 std::vector<float> SumsOfRows(absl::Span<const std::byte> rows, int32_t heads) {
   std::vector<double> sums(heads, 0.0);
   for (size_t i = 0; i < rows.size() / sizeof(float); ++i) {

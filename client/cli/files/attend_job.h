@@ -21,31 +21,37 @@
 
 namespace annulus {
 
-// "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed". INVALID_ARGUMENT / BAD_SYNTHETIC says what is wrong.
+// The value of --synthetic: "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed". INVALID_ARGUMENT / BAD_SYNTHETIC
+// with the problem.
 struct SyntheticShape {
   JobShape shape;
   uint64_t seed = 0;
 };
 absl::StatusOr<SyntheticShape> ParseSynthetic(absl::string_view text);
 
-// Whether the file has a d_out in fp32, and the output is fp32 as well, whatever q is.
+// True if d_out in the file and the output (`out_dtype`) are fp32, whatever the type of q.
 bool IsFp32DOut(const SafetensorsFile& file, DataType out_dtype);
 
-// What a spec of gradients leaves out and a file shows: whether there are a d_lse and an lse_rest,
-// and the dtypes of the output and of d_out. INVALID_ARGUMENT: MISSING_TENSOR, UNSUPPORTED_DTYPE.
+// Completes a gradients spec from a file: the presence of d_lse and lse_rest, and the dtypes of the
+// output and of d_out. INVALID_ARGUMENT: MISSING_TENSOR (no output), UNSUPPORTED_DTYPE.
 absl::Status TakeGradientOptions(const SafetensorsFile& file, v1::AttentionSpec* spec);
 
-// `given` with what it leaves out taken from the shape. INVALID_ARGUMENT / SHAPE_MISMATCH with the
-// field where it disagrees. Whether the spec makes sense is Validate()'s question.
+// Fills in the fields that `given` leaves out, from the shape. INVALID_ARGUMENT: SHAPE_MISMATCH for
+// a field that disagrees, DIM_OVERFLOW, LIMIT_EXCEEDED; errors of Validate() if `given` has packed
+// sequences. Otherwise the result is not validated: call Validate().
 absl::StatusOr<AttentionSpec> CompleteSpec(v1::AttentionSpec given, const JobShape& shape);
 
-// A job with its memory: inputs from a file or made, outputs allocated. Spec validated. Movable.
+// A job with its memory: inputs from a file or synthetic, outputs allocated. Requires a validated
+// spec. Movable.
 class AttendJob {
  public:
-  // Inputs by their names in the tensor table, in the layout of the shape, those of another than
-  // jobs have copied: output and d_out shaped as q with v's last dimension, lse and d_lse as
-  // WriteOutputs writes lse, bias and bit mask as client/cli/files/bias_and_mask_files.h says.
-  // INVALID_ARGUMENT as for ShapeOf.
+  // Reads the inputs of the tensor table by their names:
+  // - q, k, v, output and d_out in the layout of `shape`; output and d_out have v's last dimension
+  // - lse, d_lse, lse_offset and lse_rest as WriteOutputs() writes lse
+  // - bias and mask as in client/cli/files/bias_and_mask_files.h
+  //
+  // Tensors whose layout is that of jobs are used in place, others are copied. INVALID_ARGUMENT:
+  // MISSING_TENSOR, SHAPE_MISMATCH, UNSUPPORTED_DTYPE; RESOURCE_EXHAUSTED / OUT_OF_MEMORY.
   static absl::StatusOr<AttendJob> FromFile(SafetensorsFile file, const AttentionSpec& spec,
                                             const JobShape& shape);
   static absl::StatusOr<AttendJob> Synthetic(const AttentionSpec& spec,
@@ -53,24 +59,29 @@ class AttendJob {
 
   const AttentionSpec& spec() const { return spec_; }
   bool is_from_file() const { return file_.has_value(); }
-  // Inputs and outputs of the arguments.
+  // Sets spec, inputs and outputs. They refer to this object's memory, which must outlive the job.
   void FillArguments(AttendArguments* arguments);
   const std::byte* data(TensorId id) const { return pointers_.at(id).data(); }
-  // All that it has, inputs and outputs.
+  // All inputs and outputs of the job.
   std::map<TensorId, const std::byte*> tensors() const;
   int64_t bytes(Direction direction) const;
   uint32_t Crc32c(TensorId id) const;
 
-  // `output` in the shape and layout of q with the last dimension of v, `lse`, and `max_logit`
-  // where the spec asks for it, as [heads, tokens] or [batch, heads, tokens]; `dq`, `dk` and `dv`
-  // in the shapes and the layout of q, k and v. With the notes of client/cli/files/lse_notes.h.
-  // INPUT_CHANGED as below. `bf16_partials`: of the job's execution.
+  // Writes the outputs, with the notes of client/cli/files/lse_notes.h:
+  // - `output` in the shape and layout of q, with v's last dimension
+  // - `lse`, and `max_logit` and `lse_rest` if the spec asks for them: [heads, tokens] or [batch,
+  //   heads, tokens]
+  // - `dq`, `dk`, `dv` in the shapes and the layout of q, k, v; `d_sink` [heads]; `d_bias` as
+  //   `bias`
+  //
+  // `bf16_partials` is that of the job's execution. Errors: FAILED_PRECONDITION / INPUT_CHANGED;
+  // those of SafetensorsWriter::Commit().
   absl::Status WriteOutputs(SafetensorsWriter* file, bool bf16_partials = false) const;
-  // Whether it was given an LSE whose file does not say the base.
+  // True if the job has an LSE as input whose file does not give its base.
   bool LeavesLseBaseOpen() const;
-  // Whether partials of the forward job whose answer is its input may have travelled in bf16.
+  // True if partials of the forward job that made the inputs may have travelled in bf16.
   bool MayHaveBf16Partials() const;
-  // Of the inputs' file, where there is one: SafetensorsFile::CheckUnchanged.
+  // SafetensorsFile::CheckUnchanged() of the inputs' file, if there is one.
   absl::Status CheckInputs() const;
 
  private:
@@ -79,7 +90,7 @@ class AttendJob {
   absl::Status AllocateOutputs();
   absl::Status ReadInput(const TensorInfo& tensor);
   std::vector<int64_t> ShapeInFile(const TensorInfo& tensor) const;
-  // How a file has it, numbers of rows with a last dimension of 1.
+  // The tensor in the file's layout. Tensors of one number for each row and head have dim 1.
   CallerTensor InFile(const TensorInfo& tensor) const;
 
   AttentionSpec spec_;

@@ -20,8 +20,8 @@
 namespace annulus {
 namespace {
 
-// To fp32, of two neighbours the one whose last bit is 1: what is rounded to 16 bits after that is
-// as if it had been rounded once.
+// Rounds to fp32 by round-to-odd, so that a second rounding to 16 bits gives the same result as a
+// single rounding.
 float ToOdd(double value) {
   float nearest = static_cast<float>(value);
   if (!std::isfinite(nearest) || nearest == value) return nearest;
@@ -34,7 +34,7 @@ float ToOdd(double value) {
   return nearest;
 }
 
-// The dtype of a tensor of a file as `tensor` would have it; unspecified for any other.
+// The dtype that `info` has as this tensor; kUnspecified if its type is not supported.
 DataType TypeOf(const SafetensorInfo& info, TensorId id) {
   if (id == TensorId::kBitMask) {
     return info.dtype == "BOOL" || info.dtype == "U8" ? DataType::kBits8 : DataType::kUnspecified;
@@ -48,14 +48,15 @@ absl::Status WrongType(const SafetensorInfo& info, TensorId id) {
   return InvalidField("UNSUPPORTED_DTYPE", info.name, absl::StrCat(info.dtype, "; ", served));
 }
 
-// Heads are the `place`-th dimension from the last; 1 where there is none.
+// The extent of the `place`-th dimension from the last, the heads; 1 if there is none.
 int32_t HeadsOf(const SafetensorInfo& info, size_t place) {
   if (info.shape.size() < place) return 1;
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   return static_cast<int32_t>(std::min(info.shape[info.shape.size() - place], kMost));
 }
 
-// How far apart in a file neighbours along each axis are, in elements; 0 along an axis of extent 1.
+// Distances in elements between neighbours along each axis of a file's tensor; 0 along an axis of
+// extent 1.
 struct Strides {
   int64_t batch = 0, head = 0, row = 0;
 };
@@ -66,7 +67,7 @@ std::vector<int64_t> WholeShape(const TensorInfo& tensor, const PairExtents& ext
   return whole;
 }
 
-// Of a shape with all its extents.
+// `shape` has all dimensions.
 Strides StridesOf(const std::vector<int64_t>& shape, const PairExtents& extents) {
   const size_t head = shape.size() - 3;
   Strides strides;
@@ -94,23 +95,24 @@ absl::StatusOr<Strides> StridesOf(const SafetensorInfo& info, const TensorInfo& 
   return StridesOf(shape, extents);
 }
 
-// An input's row and head.
+// Copies the keys of one row and head.
 void CopyKeys(const TensorInfo& tensor, const std::byte* from, int64_t keys, std::byte* to) {
   if (tensor.id == TensorId::kBitMask) return PackBits(from, keys, to);
   std::memcpy(to, from, static_cast<size_t>(keys * BytesPerElement(tensor.dtype)));
 }
 
-// The bit mask for heads that the first group of masks names not: it may have no mask for them, and
-// they would see every key.
+// Adds the bit mask for heads that no mask of the first group names. Without a mask they would see
+// every key.
 void AddMaskOfOtherHeads(const SafetensorsFile& file, v1::AttentionSpec* spec) {
   auto* const masks = spec->mutable_masks();
   if (masks->empty()) return spec->add_masks()->set_bit_mask(true);
   const SafetensorInfo* const q = file.Find("q");
   if (masks->Get(0).query_heads().empty() || q == nullptr) return;
   const int32_t heads = HeadsOf(*q, 2);
-  if (heads > Limits().max_heads) return;  // Refused by the spec's number of them.
+  // The validator refuses this number of heads.
+  if (heads > Limits().max_heads) return;
   std::set<int32_t> named;
-  int end = 0;  // Of the group.
+  int end = 0;  // The end of the first group.
   for (; end < masks->size() && !masks->Get(end).query_heads().empty(); ++end) {
     named.insert(masks->Get(end).query_heads().begin(), masks->Get(end).query_heads().end());
   }

@@ -15,7 +15,7 @@ namespace {
 
 using Names = std::vector<absl::string_view>;
 
-// A header may hold anything, and very much of it.
+// A header may have many and long names.
 constexpr size_t kShownNames = 8, kShownCharacters = 64;
 
 void Add(const Names& more, Names* names) { names->insert(names->end(), more.begin(), more.end()); }
@@ -47,7 +47,7 @@ std::string Shown(absl::string_view name) {
   return absl::StrCat(absl::Utf8SafeCEscape(name.substr(0, kShownCharacters)), cut ? "…" : "");
 }
 
-// A few of them; the number of all in `count`.
+// Lists some of the names; `count` is the number of all.
 std::string ShownNames(const SafetensorsFile& file, const Names& but_not, size_t* count) {
   std::vector<std::string> shown;
   *count = 0;
@@ -60,7 +60,7 @@ std::string ShownNames(const SafetensorsFile& file, const Names& but_not, size_t
                       more > 0 ? absl::StrCat(" and ", more, " more") : "");
 }
 
-// Where else what a name says has its place.
+// The proper place of tensors with well-known names.
 std::string Hint(const SafetensorsFile& file, const Names& known) {
   std::string hint;
   const auto add = [&](absl::string_view name, absl::string_view text) {
@@ -80,7 +80,7 @@ std::string Hint(const SafetensorsFile& file, const Names& known) {
   return hint;
 }
 
-// `whose` is what has the names, `taker` who takes which.
+// `whose` names the owner of the tensors, `taker` the reader and what it takes.
 absl::Status CheckNames(const SafetensorsFile& file, const Names& known, absl::string_view whose,
                         absl::string_view taker, const std::string& wanted) {
   size_t unknown = 0;

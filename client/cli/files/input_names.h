@@ -11,24 +11,23 @@
 
 namespace annulus {
 
-// Whether a job of the spec takes every tensor of a file that is its input. Those that can only be
-// an answer are passed over: what our operations write and, for a forward job, gradients into its
-// outputs and the answers by mask of files of test data (`full_output`, `causal_lse`, ...). With a
-// kept state, what the state has is refused too. INVALID_ARGUMENT / UNKNOWN_TENSOR, with the names
-// that the job takes.
+// Checks that a job of the spec takes every tensor of its input file. Ignored are tensors that can
+// only be results: outputs of any operation; for a forward job also d_out, d_lse and the test
+// data's `full_output`, `causal_lse`, ... With a kept state, tensors that the state provides are
+// refused too. INVALID_ARGUMENT / UNKNOWN_TENSOR, with the names that the job takes.
 absl::Status CheckInputNames(const SafetensorsFile& file, const AttentionSpec& spec);
 
-// The same of a part that `annulus merge` reads: every tensor that our commands read or write is
-// passed over where it is none of a part. Names the file.
+// CheckInputNames() for a partial of `annulus merge`. Ignores every tensor that other commands read
+// or write. The error names the file.
 absl::Status CheckPartialNames(const SafetensorsFile& file);
 
-// Whether each name was left aside in one of the files at least. INVALID_ARGUMENT / MISSING_TENSOR,
-// naming it: nobody has it.
+// Checks that each name of --ignore-tensors is in at least one of the files. INVALID_ARGUMENT /
+// MISSING_TENSOR for the first that is not.
 absl::Status CheckLeftAside(const std::vector<SafetensorsFile>& files,
                             const std::vector<std::string>& names);
 
-// INVALID_ARGUMENT / MISSING_TENSOR: a file has not what is needed, with what it has, or it was
-// left aside.
+// INVALID_ARGUMENT / MISSING_TENSOR: the file does not have tensor `name`, or --ignore-tensors
+// excludes it. The message lists what the file has.
 absl::Status MissingTensor(const SafetensorsFile& file, absl::string_view name);
 
 }  // namespace annulus

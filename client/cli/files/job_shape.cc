@@ -22,7 +22,7 @@ absl::Status Mismatch(const SafetensorInfo& info, const SafetensorInfo& other,
                       absl::StrCat(what, ": ", Text(info), ", ", Text(other)));
 }
 
-// The layout of q, which k and v must have the dimensions of.
+// The layout of q. k and v must have the same number of dimensions.
 absl::StatusOr<TensorLayout> LayoutOf(const SafetensorInfo& q, std::optional<TensorLayout> wanted) {
   const size_t dimensions = q.shape.size();
   const bool is_usual = dimensions == 3 || dimensions == 4;

@@ -12,25 +12,25 @@
 
 namespace annulus {
 
-// Shapes as a file or a generator has them.
+// The shape of a job's inputs in a file or a generator.
 struct JobShape {
   DataType dtype = DataType::kUnspecified;
   TensorLayout layout = TensorLayout::kThd;
-  std::optional<int64_t> batch;         // Where the layout has one.
-  int64_t q_tokens = 0, kv_tokens = 0;  // Of one sequence with a batch, else of all.
+  std::optional<int64_t> batch;         // Present if the layout has a batch.
+  int64_t q_tokens = 0, kv_tokens = 0;  // Per sequence if there is a batch, else in all.
   int64_t q_heads = 0, kv_heads = 0, head_dim = 0, head_dim_v = 0;
 };
 
-// The layout of a tensor of so many dimensions where nobody says it: [tokens, heads, dim] or
-// [batch, tokens, heads, dim].
+// The default layout of a tensor: [batch, tokens, heads, dim] for 4 dimensions, else [tokens,
+// heads, dim].
 TensorLayout UsualLayout(size_t dimensions);
 
-// Of q, k and v in a file, in `layout` (absent: the usual one). INVALID_ARGUMENT: MISSING_TENSOR,
-// SHAPE_MISMATCH, UNSUPPORTED_DTYPE, naming the tensor and what it is.
+// The shape of q, k and v in a file, in `layout` (absent: the default). INVALID_ARGUMENT:
+// MISSING_TENSOR, SHAPE_MISMATCH, UNSUPPORTED_DTYPE, with the tensor and its shape or type.
 absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file,
                                  std::optional<TensorLayout> layout = std::nullopt);
 
-// INVALID_ARGUMENT / UNSUPPORTED_DTYPE.
+// The dtype of F32, F16 and BF16. INVALID_ARGUMENT / UNSUPPORTED_DTYPE for others.
 absl::StatusOr<DataType> DtypeInFile(const SafetensorInfo& info);
 
 }  // namespace annulus

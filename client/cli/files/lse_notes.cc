@@ -20,7 +20,8 @@ namespace {
 constexpr char kOp[] = "op", kBase[] = "lse_base", kLayout[] = "lse_layout", kScale[] = "scale",
                kRules[] = "lse_rules", kOutputRules[] = "output_rules",
                kBf16Partials[] = "bf16_partials";
-constexpr size_t kShownCharacters = 64;  // Of what a file says, which may be anything.
+// Limits texts from a file in messages.
+constexpr size_t kShownCharacters = 64;
 
 std::string BaseText(LseBase base) { return base == LseBase::k2 ? "2" : "e"; }
 std::string LayoutText(bool tokens_heads) { return tokens_heads ? "tokens-heads" : "heads-tokens"; }
@@ -50,7 +51,7 @@ absl::Status CheckSaid(const SafetensorsFile& file, absl::string_view field,
 
 bool IsOfAttend(const SafetensorsFile& file) { return Said(file, kOp, "") == "attend"; }
 
-// `scale` is a common word: only what our own jobs say of it counts.
+// `scale` is a common word, so only the notes of attend count.
 absl::Status CheckScale(const SafetensorsFile& file, absl::string_view field, double wanted) {
   const std::string said = Said(file, kScale, "");
   double scale = 0;
@@ -65,7 +66,7 @@ absl::Status CheckRules(const SafetensorsFile& file, absl::string_view field,
   const std::string said = Said(file, kRules, wanted);
   if (!IsOfAttend(file) || AreSameRules(said, wanted)) return absl::OkStatus();
   const std::string difference = RulesDifference(said, wanted);
-  std::vector<absl::string_view> tensors;  // That are told as a mask or a modifier.
+  std::vector<absl::string_view> tensors;  // Tensors that appear as a mask or modifier.
   for (const auto& [word, tensor] :
        {std::pair("bitMask", "mask"), {"bias", "bias"}, {"lseOffset", "lse_offset"}}) {
     if (absl::StrContains(difference, word)) tensors.push_back(tensor);
@@ -144,13 +145,14 @@ absl::Status PartNotes::Take(const SafetensorsFile& file) {
   if (absl::SimpleAtod(Said(file, kScale, ""), &scale)) {
     RETURN_IF_ERROR(Compare(kScale, {{kScale, ShortestText(scale)}}, file.path()));
   }
-  // What cannot be read, as a digest of all rules, says nothing of its modifiers.
+  // A text that is no JSON, for example a digest of all rules, does not show the modifiers.
   if (absl::StartsWith(Said(file, kRules, ""), "{")) {
     RETURN_IF_ERROR(Compare("modifiers", rules, file.path()));
   }
   if (Said(file, kOutputRules, "").empty()) return absl::OkStatus();
   std::map<std::string, std::string> dropout = PartOfRules(Said(file, kOutputRules, ""), "dropout");
-  dropout.erase("seed");  // Places are told from the first key of a part on.
+  // Dropout counts positions from the first key of each partial, so the seeds may differ.
+  dropout.erase("seed");
   return Compare("dropout", dropout, file.path());
 }
 

@@ -14,50 +14,54 @@
 
 namespace annulus {
 
-// What files say of their `lse` and `output` in their metadata, since nobody can see it in the
-// numbers: `op` ("attend", "gradients" or "merge"), `lse_base` ("e" or "2"), `lse_layout`
-// ("heads-tokens" or "tokens-heads") and, of attend and gradients, `scale`; of attend also
-// `lse_rules` and `output_rules` (client/cli/files/lse_rules.h) and, where partials travelled in
-// bf16, `bf16_partials` ("true"). What a file does not say is as its reader takes it.
+// Metadata of output files ("notes"): properties of `lse` and `output` that their numbers do not
+// show.
+// - `op`: "attend", "gradients" or "merge"
+// - `lse_base`: "e" or "2"; `lse_layout`: "heads-tokens" or "tokens-heads"
+// - `scale`: for attend and gradients
+// - `lse_rules`, `output_rules` (client/cli/files/lse_rules.h): for attend
+// - `bf16_partials`: "true" if partials of an attend job travelled in bf16
+//
+// If a note is absent, the reader's assumption holds.
 
 SafetensorMetadata NotesOfJob(const AttentionSpec& spec, bool bf16_partials = false);
 SafetensorMetadata NotesOfMerge(LseBase base, bool tokens_heads);
 
-// What a reader takes an LSE to be; absent: it may be any.
+// The properties that a reader assumes of an LSE. Absent: any value.
 struct LseForm {
   std::optional<LseBase> base;
   std::optional<bool> tokens_heads;
   std::optional<double> scale;
-  std::optional<std::string> rules = std::nullopt;  // LseRulesOf.
+  std::optional<std::string> rules = std::nullopt;  // The text of LseRulesOf().
 };
 
-// Whether the file's `lse`, if it has one, is said to be of the form. INVALID_ARGUMENT /
-// LSE_MISMATCH, naming `field`.
+// Checks the notes of the file's `lse`, if it has one, against `form`. INVALID_ARGUMENT /
+// LSE_MISMATCH for `field`.
 absl::Status CheckLse(const SafetensorsFile& file, absl::string_view field, const LseForm& form);
 
-// Whether the file says of which base its `lse` is.
+// True if the file has a note with the base of its `lse`.
 bool SaysLseBase(const SafetensorsFile& file);
 
-// Whether the file's `output`, where it says of which job it is, is that of the spec's: dropout.
+// Checks that the file's `output` has the spec's dropout, if the file has notes of it.
 // INVALID_ARGUMENT / OUTPUT_MISMATCH.
 absl::Status CheckOutputRules(const SafetensorsFile& file, const AttentionSpec& spec);
-// False where it says that its partials travelled in fp32.
+// False if the notes show that partials travelled in fp32.
 bool MayBeOfBf16Partials(const SafetensorsFile& file);
 
-// What files of parts of one attention, of our own jobs and merges, must say alike: scale,
-// modifiers and the rate of dropout. Not masks and sequences, nor whether there is a bias or an LSE
-// offset: these are of the keys of a part. Sinks are in one of them at most.
+// Compares the notes of partials of one attention (of attend and merge). Scale, modifiers and the
+// rate of dropout must be equal. Masks, sequences, bias and LSE offset belong to the keys of a
+// partial and may differ. At most one partial may have sinks.
 class PartNotes {
  public:
-  // INVALID_ARGUMENT / LSE_MISMATCH, naming `lse`: it says other than one before it.
+  // INVALID_ARGUMENT / LSE_MISMATCH for `lse` if a note differs from an earlier file's.
   absl::Status Take(const SafetensorsFile& file);
-  // What they have said, for the file that is made of them.
+  // Adds the common notes to those of the merged file.
   void AddTo(SafetensorMetadata* notes) const;
 
  private:
   struct Part {
     std::map<std::string, std::string> members;
-    std::string path;  // Of the file.
+    std::string path;  // The file's path.
   };
   struct Sinks {
     std::string text, path;
@@ -65,12 +69,12 @@ class PartNotes {
   absl::Status Compare(const char* part, const std::map<std::string, std::string>& members,
                        const std::string& path);
 
-  std::map<std::string, Part> first_;  // By name.
+  std::map<std::string, Part> first_;  // By the part's name.
   Sinks sinks_;
 };
 
-// What all of some files, at least one, say alike, for a file that is made of them.
-// INVALID_ARGUMENT / LSE_MISMATCH where their `lse` are not of one base and layout.
+// The notes that all files (at least one) share, for a file made from them. INVALID_ARGUMENT /
+// LSE_MISMATCH if their `lse` differ in base or layout.
 absl::StatusOr<SafetensorMetadata> SharedNotes(const std::vector<SafetensorsFile>& files);
 
 }  // namespace annulus

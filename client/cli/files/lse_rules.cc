@@ -22,7 +22,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kMaxRulesBytes = 1024, kMaxPartBytes = 128;
-constexpr int kMaxDepth = 16;  // What a file says may be anything; what is deeper is left out.
+// A file may have any text. Deeper levels are ignored.
+constexpr int kMaxDepth = 16;
 constexpr size_t kShownCharacters = 120, kShownOfUnread = 32;
 constexpr char kModifiers[] = "modifiers";
 
@@ -35,7 +36,7 @@ std::string TextOf(const Json& json) {
   return json.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
 }
 
-// Discarded where the text is no object that can be read.
+// Discarded if the text is no JSON object.
 Json Read(const std::string& text) {
   const Json::parser_callback_t not_deep = [](int depth, Json::parse_event_t, Json&) {
     return depth < kMaxDepth;
@@ -86,7 +87,7 @@ bool AreSame(const Json& a, const Json& b) {
   return FoldedParts({{"", a}}) == FoldedParts({{"", b}});
 }
 
-// Without the members in which it is as the other.
+// Drops the members that are equal in `other`.
 Json WithoutSame(const Json& object, const Json& other) {
   if (!object.is_object() || !other.is_object()) return object;
   Json rest = Json::object();
@@ -96,7 +97,8 @@ Json WithoutSame(const Json& object, const Json& other) {
   return rest;
 }
 
-// "masks [{}]", of lists that are equally long just what differs first: "masks[2] {}".
+// Appends the differing values, for example "masks [{}]". For lists of equal length, only the first
+// element that differs: "masks[2] {}".
 void Tell(const std::string& name, const Json& said, const Json& wanted,
           std::vector<std::string>* had, std::vector<std::string>* has) {
   const auto tell = [](const std::string& what, const Json& part, const Json& other) {

@@ -18,7 +18,7 @@ bool IsSame(const SafetensorsFile& a, const SafetensorsFile& b, absl::string_vie
          (in_a.empty() || std::memcmp(in_a.data(), in_b.data(), in_a.size()) == 0);
 }
 
-// The smallest tensor first, as most files differ in it.
+// The smallest tensor first, because most files differ in it.
 bool IsCopy(const SafetensorsFile& a, const SafetensorsFile& b) {
   return IsSame(a, b, "lse") && IsSame(a, b, "lse_rest") && IsSame(a, b, "output");
 }

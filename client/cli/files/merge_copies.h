@@ -9,9 +9,9 @@
 
 namespace annulus {
 
-// Files of partials whose `output`, `lse` and `lse_rest` are those of another file before them, bit
-// for bit, each with that file: their keys would count twice. Those in which no row has seen
-// anything are left out, as they count for nothing.
+// Finds files whose `output`, `lse` and `lse_rest` equal those of an earlier file bit for bit, so
+// that their keys would count twice. Returns pairs (copy, earlier file). Files in which no row has
+// seen a key are skipped: they do not count.
 std::vector<std::pair<std::string, std::string>> CopiedPartials(
     const std::vector<SafetensorsFile>& files);
 

@@ -40,7 +40,7 @@ absl::Status CheckTensor(const SafetensorsFile& file, const char* name,
   return absl::OkStatus();
 }
 
-// `count` numbers of a tensor from its element `begin` on.
+// Appends `count` numbers of a tensor, from element `begin` on.
 void Append(const SafetensorsFile& file, absl::string_view name, int64_t begin, int64_t count,
             v1::InlineTensor* to) {
   const SafetensorInfo& info = *file.Find(name);
@@ -92,7 +92,8 @@ absl::StatusOr<MergeFiles> MergeFiles::Open(std::vector<SafetensorsFile> files,
     RETURN_IF_ERROR(merge.InInput(i, merge.TakeFile(i, shape)));
   }
   const auto count = static_cast<int64_t>(merge.files_.size());
-  const int64_t slots = kMaxMergeNumbers / count / (merge.dim_ + 2);  // Rows x heads of a call.
+  // Rows × heads of one call.
+  const int64_t slots = kMaxMergeNumbers / count / (merge.dim_ + 2);
   if (slots == 0 || count > kMaxMergePartials) {
     return InvalidField("LIMIT_EXCEEDED", "inputs",
                         absl::StrCat(count, " files of head dimension ", merge.dim_));
@@ -207,7 +208,7 @@ absl::Status MergeFiles::InFiles(int64_t call, const absl::Status& error) const 
   FieldViolation first = detail.fields[0];
   const std::optional<size_t> file = NameCell(BlockOf(call), &first);
   if (!file.has_value()) return error;
-  detail.fields = {first};  // The service names one.
+  detail.fields = {first};  // The service names one field.
   return InInput(
       *file, MakeError(error.code(), absl::StrCat(first.field, ": ", first.description), detail));
 }

@@ -16,39 +16,50 @@
 
 namespace annulus {
 
-// How files say the LSE of a partial.
+// The form of the partials' LSE in the files.
 struct PartialFileRules {
   LseBase base = LseBase::kE;
-  bool tokens_heads = false;  // [.., tokens, heads], else [.., heads, tokens].
+  bool tokens_heads = false;  // [.., tokens, heads] if true, else [.., heads, tokens].
   bool nonfinite_is_empty = false;
 };
 
-// Partials in files, of any size, merged by calls of MergePartials: each takes some rows and heads
-// of all of them. A file holds `output`, [tokens, heads, dim] or [batch, tokens, heads, dim] of
-// F32, F16 or BF16, `lse`, F32, and maybe `lse_rest`, shaped as lse. Movable.
+// Partials in files of any size, merged by calls of MergePartials. Each call takes a block of rows
+// and heads of all files. A file has `output` ([tokens, heads, dim] or [batch, tokens, heads, dim];
+// F32, F16 or BF16), `lse` (F32) and optionally `lse_rest` (as lse). Movable.
+//
+//   ASSIGN_OR_RETURN(MergeFiles merge, MergeFiles::Open(std::move(files), rules, LseBase::kE));
+//   for (int64_t call = 0; call < merge.calls(); ++call) {
+//     ASSIGN_OR_RETURN(v1::Partial answer, client.MergePartials(merge.Request(call)));
+//     RETURN_IF_ERROR(merge.Take(call, answer));
+//   }
+//   RETURN_IF_ERROR(merge.WriteOutputs(&writer));
 class MergeFiles {
  public:
-  // At least one. INVALID_ARGUMENT naming file and tensor: MISSING_TENSOR, SHAPE_MISMATCH (also
-  // where the files differ), UNSUPPORTED_DTYPE, LSE_MISMATCH (its file says other rules, or that it
-  // is part of another attention than one before it: client/cli/files/lse_notes.h). INPUT_TWICE:
-  // one file is given twice. LIMIT_EXCEEDED: too many files for one row to fit a call.
+  // Requires at least one file. INVALID_ARGUMENT, with file and tensor:
+  // - INPUT_TWICE: a file is given twice
+  // - MISSING_TENSOR, SHAPE_MISMATCH (also between files), UNSUPPORTED_DTYPE
+  // - LSE_MISMATCH: the notes differ from `rules` or belong to another attention
+  //   (client/cli/files/lse_notes.h)
+  // - LIMIT_EXCEEDED: too many files for one row and head in a call
+  //
+  // RESOURCE_EXHAUSTED / OUT_OF_MEMORY for the answer.
   static absl::StatusOr<MergeFiles> Open(std::vector<SafetensorsFile> files,
                                          const PartialFileRules& rules, LseBase answer_base);
 
   int64_t calls() const { return row_blocks_ * head_blocks_; }
   v1::MergePartialsRequest Request(int64_t call) const;
-  // An error that answers it, which names a value by its place in the call, with the file, row and
-  // head in its stead.
+  // Translates an error of a call: the place in the request becomes file, row and head.
   absl::Status InFiles(int64_t call, const absl::Status& error) const;
-  // The answer to it. INTERNAL / UNEXPECTED_OUTPUT: of another shape.
+  // Stores the answer of a call. INTERNAL / UNEXPECTED_OUTPUT if its shape, base or layout is not
+  // the requested one.
   absl::Status Take(int64_t call, const v1::Partial& answer);
 
-  // After all calls: `output`, `lse` and `lse_rest`, F32, in the shapes of the input.
-  // INPUT_CHANGED (SafetensorsFile::CheckUnchanged).
+  // Call after all calls. Writes `output`, `lse` and `lse_rest` in F32, in the shapes of the input.
+  // FAILED_PRECONDITION / INPUT_CHANGED; errors of SafetensorsWriter::Commit().
   absl::Status WriteOutputs(SafetensorsWriter* file) const;
 
   const std::vector<SafetensorsFile>& files() const { return files_; }
-  // Of the tensors that WriteOutputs writes, without the file's header.
+  // The bytes of the tensors that WriteOutputs() writes, without the header.
   int64_t output_bytes() const;
   int64_t rows() const { return batch_ * tokens_; }
   int64_t heads() const { return heads_; }
@@ -58,11 +69,12 @@ class MergeFiles {
     int64_t row_begin, row_end, head_begin, head_end;
   };
   MergeFiles() = default;
-  // An error of one file's tensor, which it names, with the file.
+  // Adds the file to an error of its tensor.
   absl::Status InInput(size_t file, const absl::Status& status) const;
   absl::Status TakeFile(size_t file, const std::vector<int64_t>& shape);
   Block BlockOf(int64_t call) const;
-  // The place in its file of a place in a call, and which file it is, if it is one's.
+  // Replaces a path in the request by the place in the file. Returns the file's number; nothing if
+  // the path belongs to no file.
   std::optional<size_t> NameCell(const Block& block, FieldViolation* violation) const;
   int64_t LseIndex(int64_t row, int64_t head) const;
   void FillPartial(const SafetensorsFile& file, const Block& block, v1::Partial* partial) const;
@@ -75,7 +87,7 @@ class MergeFiles {
   bool has_batch_ = false;
   int64_t batch_ = 1, tokens_ = 0, heads_ = 0, dim_ = 0;
   int64_t block_rows_ = 1, block_heads_ = 1, row_blocks_ = 0, head_blocks_ = 0;
-  std::vector<float> out_, lse_, rest_;  // As files have them.
+  std::vector<float> out_, lse_, rest_;  // In the layout of the files.
 };
 
 }  // namespace annulus

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// As the bias is in its file, with extents of 1 where that has them.
+// d_bias has the shape of the bias in its file, also its extents of 1.
 int64_t BytesOfBiasGradient(const AttentionSpec& spec, const TensorInfo& tensor,
                             const SafetensorsFile* input) {
   const BiasAndMaskInputs pairs(spec);
@@ -26,7 +26,8 @@ int64_t BytesToWrite(const AttentionSpec& spec, const SafetensorsFile* input) {
   for (const TensorInfo& tensor : TensorTable(spec)) {
     if (tensor.direction != Direction::kOutput) continue;
     if (tensor.id == TensorId::kDSink) {
-      bytes += tensor.heads * BytesPerElement(tensor.dtype);  // Summed over rows.
+      // Summed over rows.
+      bytes += tensor.heads * BytesPerElement(tensor.dtype);
     } else if (tensor.id == TensorId::kDBias) {
       bytes += BytesOfBiasGradient(spec, tensor, input);
     } else {

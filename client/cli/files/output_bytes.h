@@ -8,8 +8,8 @@
 
 namespace annulus {
 
-// Bytes of the tensors that AttendJob::WriteOutputs writes of a job, without the file's header.
-// `input`: the file that the job is read from, or nullptr.
+// The bytes of the tensors that AttendJob::WriteOutputs() writes, without the header. `input` is
+// the file of the job's inputs, or null.
 int64_t BytesToWrite(const AttentionSpec& spec, const SafetensorsFile* input);
 
 }  // namespace annulus

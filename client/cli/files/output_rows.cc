@@ -15,7 +15,7 @@ AttentionSpec ForwardOf(AttentionSpec spec) {
   spec.operation = Operation::kForward;
   spec.gradients = {};
   spec.outputs = {};
-  // Of fp32 nobody here knows whether the forward job multiplied numbers as bf16x3.
+  // It is unknown if the fp32 forward job multiplied in bf16x3; allow for it.
   if (spec.dtype == DataType::kFp32) spec.arithmetic = Arithmetic::kBf16x3;
   return spec;
 }
@@ -41,7 +41,7 @@ absl::Status CheckOutputOfRows(const AttentionSpec& spec,
   input.bf16_partials = bf16_partials;
   const AttentionSpec forward = ForwardOf(spec);
   ASSIGN_OR_RETURN(const VerifyReport report, VerifyRows(forward, input, count, seed));
-  // Its LSE is CheckLseOfRows' matter.
+  // CheckLseOfRows() checks the LSE.
   if (report.output_error <= report.output_budget) return absl::OkStatus();
   const std::string off = absl::StrFormat("%.3g", report.output_error),
                     allowed = absl::StrFormat("%.3g", report.output_budget);

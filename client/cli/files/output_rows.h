@@ -11,12 +11,15 @@
 
 namespace annulus {
 
-// Whether the output that a job of gradients was given is that of its other inputs, as far as
-// `count` query rows of every head show, those that VerifyGradients recomputes: within what
-// docs/reference/numerics.md allows a forward job (of fp32, one that multiplied as bf16x3; with
-// `bf16_partials` one whose partials travelled in bf16). Gradients rest on it: delta is d_out ·
-// output. `tensors`: all inputs of TensorTable(spec), packed. INVALID_ARGUMENT / OUTPUT_MISMATCH
-// with the head that is farthest off: another dropout than that of the forward job, or another
+// Checks that the `output` given to a gradients job belongs to its other inputs: recomputes `count`
+// query rows of every head (those of VerifyGradients()) and compares them within the error budget
+// of a forward job (docs/reference/numerics.md). The check matters because delta is d_out · output.
+// - `tensors`: all inputs of TensorTable(spec), packed.
+// - The budget allows for bf16x3 multiplication if the job is fp32, and for bf16 partials if
+//   `bf16_partials` is true.
+//
+// INVALID_ARGUMENT / OUTPUT_MISMATCH with the worst head: the forward job had another dropout, or
+// the output is from another file.
 // file's output.
 absl::Status CheckOutputOfRows(const AttentionSpec& spec,
                                const std::map<TensorId, const std::byte*>& tensors, int64_t count,

@@ -27,14 +27,15 @@ using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 using Kind = JsonValue::Kind;
 
-constexpr size_t kShownCharacters = 64;  // A text may be anything, and very long.
+// A text may be very long.
+constexpr size_t kShownCharacters = 64;
 
 bool AreDigits(absl::string_view text) {
   return !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit);
 }
 
-// A number without a fraction, or a string of digits. Numbers with a point or an exponent are as
-// exact as a double.
+// True for an integer in the range of Int, as a number or a string of digits. A number with a point
+// or an exponent must be exact in a double.
 template <typename Int>
 bool IsWhole(const JsonValue& value) {
   absl::string_view digits = value.text;
@@ -80,7 +81,7 @@ std::string FaultOfEnum(const EnumDescriptor& type, const JsonValue& value) {
   return names;
 }
 
-// "-1.5s", with up to nine digits after the point.
+// For example "-1.5s", with at most nine digits after the point.
 bool IsDuration(absl::string_view text) {
   if (text.empty() || text.back() != 's') return false;
   text.remove_suffix(1);
@@ -99,7 +100,7 @@ std::string FaultOfMessage(const FieldDescriptor& field, const JsonValue& value)
   return right ? "" : "a time in seconds such as \"300s\"";
 }
 
-// What the value must be; empty where it is.
+// The description of the allowed values; empty if `value` is allowed.
 std::string Wanted(const FieldDescriptor& field, const JsonValue& value) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_BOOL:
@@ -126,7 +127,7 @@ std::string Wanted(const FieldDescriptor& field, const JsonValue& value) {
   return "";
 }
 
-// As a careless writer spells it.
+// The name without case, underscores and hyphens.
 std::string Plain(absl::string_view name) {
   return absl::AsciiStrToLower(absl::StrReplaceAll(name, {{"_", ""}, {"-", ""}}));
 }
@@ -170,7 +171,8 @@ using google::protobuf::OneofDescriptor;
 using Json = nlohmann::json;
 using Kind = JsonValue::Kind;
 
-constexpr size_t kShown = 24;  // Bytes of a text that is no JSON, at the fault and before it.
+// The maximum number of bytes shown of a text that is no JSON, at the fault and before it.
+constexpr size_t kShown = 24;
 
 const FieldDescriptor* FindField(const Descriptor& message, const std::string& name) {
   const FieldDescriptor* const field = message.FindFieldByName(name);
@@ -187,7 +189,7 @@ std::string FieldNames(const Descriptor& message) {
   return names;
 }
 
-// Follows the parser through the text, and the message beside it. Nothing of the text is kept.
+// Follows the JSON parser and checks each value against the message. Stores no text.
 class Walk : public nlohmann::json_sax<Json> {
  public:
   Walk(absl::string_view text, const Descriptor& message) : text_(text), message_(message) {}
@@ -223,13 +225,13 @@ class Walk : public nlohmann::json_sax<Json> {
   const std::optional<JsonFault>& fault() const { return fault_; }
 
  private:
-  // An object, or a list of the elements of a field.
+  // An object, or the list of a repeated field.
   struct Open {
-    const Descriptor* message;     // None of a list.
-    const FieldDescriptor* field;  // Whose value comes.
+    const Descriptor* message;     // Null for a list.
+    const FieldDescriptor* field;  // The field whose value comes next.
     std::set<const FieldDescriptor*> named;
     std::map<const OneofDescriptor*, const FieldDescriptor*> said;
-    int64_t index;  // Of the last element of a list.
+    int64_t index;  // The index of the last element of a list.
   };
 
   bool Take(const JsonValue& value);
@@ -311,10 +313,10 @@ std::string Walk::FaultInList(const JsonValue& value) {
   return FaultOfValue(*open_.back().field, value);
 }
 
-// A byte of a character of UTF-8 but its first.
+// True for a continuation byte of UTF-8.
 bool IsInCharacter(char c) { return (c & 0xC0) == 0x80; }
 
-// Where the n-th byte is, as an editor counts.
+// Line and column of the n-th byte, counted from 1, in characters.
 std::string PlaceOf(absl::string_view text, size_t n) {
   const absl::string_view before = text.substr(0, n);
   const size_t line = before.rfind('\n') == absl::string_view::npos ? 0 : before.rfind('\n') + 1;
@@ -324,7 +326,7 @@ std::string PlaceOf(absl::string_view text, size_t n) {
                       1 + column);
 }
 
-// The end of the text before the n-th byte, of one line.
+// The end of the text before the n-th byte, at most one line.
 std::string ShownBefore(absl::string_view text, size_t n) {
   absl::string_view before = text.substr(0, n);
   const size_t last = before.find_last_not_of(" \t\r\n");
@@ -342,7 +344,7 @@ bool IsOfWord(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '-' ||
 bool Walk::parse_error(size_t position, const std::string&,
                        const nlohmann::detail::exception& error) {
   constexpr int kNumberTooLarge = 406;
-  // The last byte that was read; what it is part of may have begun before it.
+  // The last byte that was read. Its word may have begun earlier.
   size_t begin = std::min(std::max<size_t>(position, 1) - 1, text_.size());
   size_t end = std::min(begin + 1, text_.size());
   if (begin < end && IsOfWord(text_[begin])) {

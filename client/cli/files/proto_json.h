@@ -9,39 +9,44 @@
 
 namespace annulus {
 
-// A value of a JSON text.
+// A value in a JSON text.
 struct JsonValue {
   enum class Kind { kNull, kBool, kNumber, kString, kList, kObject };
   Kind kind = Kind::kNull;
-  std::string text;  // Of bool, number and string: what is said, without quotes.
+  std::string text;  // For bool, number and string: the text without quotes.
 };
 
-// As an error message may quote it, cut where it is long: `"no"`, `12`, `a list`.
+// The value for an error message, shortened: `"no"`, `12`, `a list`.
 std::string ShownJson(const JsonValue& value);
 
-// What proto3 JSON does not allow of a value of the field, or of an element of it where it is
-// repeated: "is \"no\", but must be true or false". Empty: nothing. Not for null; messages but
-// google.protobuf.Duration are objects, whose members are not looked at.
+// The reason why proto3 JSON does not allow a value for the field (or for an element of it, if it
+// is repeated): "is \"no\", but must be true or false". Empty if the value is allowed. Not for
+// null. Messages other than google.protobuf.Duration must be objects; their members are not
+// checked.
 std::string FaultOfValue(const google::protobuf::FieldDescriptor& field, const JsonValue& value);
 
-// The one of the field names of a message that is spelled nearest to `name`, in lowerCamelCase;
-// empty where none is near.
+// The field name of the message that is most similar to `name`, in lowerCamelCase. Empty if none is
+// similar.
 std::string NearestField(const google::protobuf::Descriptor& message, absl::string_view name);
 
-// Where a text is no message as proto3 JSON.
+// The first place at which a text is not valid proto3 JSON.
 struct JsonFault {
-  // Of the message, in the proto's own names: "masks[0].causal"; empty: the whole. Absent: the text
-  // is no JSON as RFC 8259 has it.
+  // The path of the field in the proto's names: "masks[0].causal"; empty: the whole message.
+  // Absent: the text is no JSON (RFC 8259).
   std::optional<std::string> path;
-  // After the path: "is \"no\", but must be true or false". Without one it says line and column.
+  // Follows the path: "is \"no\", but must be true or false". Without a path, it gives line and
+  // column.
   std::string what;
 };
 
-// The first fault. Stricter than protobuf's own parser, which guesses at values of other types and
-// takes null as an element of a list: fields are named once, in lowerCamelCase or as the proto has
-// it, repeated ones are lists without null, at most one of a oneof is there; null for a field means
-// that it is absent. For messages without maps and bytes, and of the well-known types with Duration
-// alone.
+// Finds the first fault. Stricter than protobuf's parser, which converts values of other types and
+// accepts null in lists:
+// - a field appears once, in lowerCamelCase or the proto's name
+// - a repeated field is a list without null
+// - at most one field of a oneof is present
+// - null means that the field is absent
+//
+// For messages without maps and bytes. Duration is the only well-known type supported.
 std::optional<JsonFault> FaultOfProtoJson(absl::string_view text,
                                           const google::protobuf::Descriptor& message);
 

@@ -28,7 +28,7 @@ absl::Status BadPlan(absl::string_view what) {
 }
 
 absl::Status BadTensor(const char* reason, const std::string& name, absl::string_view what) {
-  // A name out of a file may hold anything.
+  // A name from a file may have any characters.
   const std::string shown = absl::Utf8SafeCEscape(name);
   return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat("tensor ", shown, " ", what),
                    {reason, {{"tensor", shown}}, {}, {}});
@@ -63,11 +63,11 @@ absl::Status ReadRanges(const Json& shard, const char* name, Ranges* ranges) {
   return absl::OkStatus();
 }
 
-// What a tensor of a name is: of which rows, and how many dimensions follow its tokens.
+// The meaning of a tensor's name.
 struct Kind {
   TensorId id;
   RowSpace rows;
-  int before, after;  // Dimensions, without a batch.
+  int before, after;  // Dimensions before and after the tokens, without a batch.
 };
 constexpr Kind kKinds[] = {
     {TensorId::kQ, RowSpace::kQuery, 0, 2},       {TensorId::kK, RowSpace::kKey, 0, 2},
@@ -97,12 +97,12 @@ absl::Status CheckAllKnown(const SafetensorsFile& file) {
   return absl::OkStatus();
 }
 
-using NamedLayout = std::optional<TensorLayout>;  // Nothing: the usual one.
+using NamedLayout = std::optional<TensorLayout>;  // Absent: the default.
 
-// What follows the layout, where one is named.
+// True for tensors to which a named layout applies.
 bool HasHeadsAndDim(const Kind& kind) { return kind.after == 2; }
 
-// `whole`: the shape may have a batch, which is its first dimension; else it is a shard's.
+// `whole`: the shape of a whole tensor, which may have a leading batch; else of a shard.
 absl::StatusOr<TensorShape> ShapeInFile(const SafetensorInfo& info, NamedLayout layout,
                                         bool whole) {
   ASSIGN_OR_RETURN(const Kind* const kind, KindOf(info.name));
@@ -132,13 +132,15 @@ absl::StatusOr<TensorShape> ShapeInFile(const SafetensorInfo& info, NamedLayout 
   return shape;
 }
 
-// Sequences are not outermost: the tensor is cut as [batch, tokens, heads, dim].
+// True if sequences are not the outermost dimension. Such a tensor is cut as [batch, tokens, heads,
+// dim].
 bool IsTurned(const std::string& name, NamedLayout layout) {
   const absl::StatusOr<const Kind*> kind = KindOf(name);
   return layout == TensorLayout::kSbhd && kind.ok() && HasHeadsAndDim(**kind);
 }
 
-// A whole tensor of a file, its sequences outermost: `turned` holds it where they were not.
+// The bytes of a whole tensor with sequences outermost. `turned` owns them if they had to be
+// copied.
 absl::StatusOr<absl::Span<const std::byte>> SequencesOutermost(const SafetensorsFile& file,
                                                                NamedLayout layout,
                                                                SafetensorInfo* info,
@@ -152,7 +154,7 @@ absl::StatusOr<absl::Span<const std::byte>> SequencesOutermost(const Safetensors
   return *turned;
 }
 
-// The inverse of a whole tensor.
+// The inverse of SequencesOutermost().
 absl::Status TurnBack(NamedLayout layout, int64_t element_bytes, OwnedTensor* tensor) {
   if (!IsTurned(tensor->name, layout)) return absl::OkStatus();
   CallerTensor turned{*layout, element_bytes, {}, {}};
@@ -180,7 +182,8 @@ absl::Status CheckHasAny(const SafetensorsFile& file) {
 absl::Status CheckHasAll(const std::vector<SafetensorInfo>& wanted, const SafetensorsFile& file,
                          size_t rank) {
   for (const SafetensorInfo& info : wanted) {
-    RETURN_IF_ERROR(KindOf(info.name).status());  // So there are few.
+    // The names are known, so there are few.
+    RETURN_IF_ERROR(KindOf(info.name).status());
     if (file.Find(info.name) != nullptr) continue;
     return InFile(file.path(), BadTensor("MISSING_TENSOR", info.name,
                                          absl::StrCat("is not in the file of rank ", rank,
@@ -203,12 +206,12 @@ std::string RanksText(const PlanRows& plan) {
   return last == 0 ? "rank 0 alone" : absl::StrCat("ranks 0 ", last == 1 ? "and " : "to ", last);
 }
 
-// "F32 [3, 8, 64]".
+// For example "F32 [3, 8, 64]".
 std::string Text(const std::string& dtype, const std::vector<int64_t>& shape) {
   return absl::StrCat(dtype, " [", absl::StrJoin(shape, ", "), "]");
 }
 
-// The whole tensor's shape, of a shard's.
+// The shape of the whole tensor, from a shard's.
 absl::StatusOr<TensorShape> WholeShape(const PlanRows& plan, const SafetensorInfo& info,
                                        int64_t batch, NamedLayout layout) {
   ASSIGN_OR_RETURN(TensorShape shape, ShapeInFile(info, layout, /*whole=*/false));

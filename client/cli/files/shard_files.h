@@ -16,18 +16,20 @@
 
 namespace annulus {
 
-// Tensors in files, cut by a plan and put together again (client/cli/files/shard_tensor.h). Which
-// are tokens follows from a tensor's name: q, output, d_out and dq are [tokens, heads, dim] of
-// query rows, k, v, dk and dv of key rows, lse, max_logit, d_lse and lse_offset [heads, tokens] of
-// query rows; whole files may have [batch, …] of each. Other names are refused. Where a layout is
-// named, the first two groups are so in the whole, with a batch or not as it says, and in shards as
-// ShardLayout says; the third stays.
+// Cuts the tensors of files by a plan and joins them again (client/cli/files/shard_tensor.h). A
+// tensor's name gives its dimensions:
+// - query rows, [tokens, heads, dim]: q, output, d_out, dq
+// - key rows, [tokens, heads, dim]: k, v, dk, dv
+// - query rows, [heads, tokens]: lse, lse_rest, max_logit, d_lse, lse_offset
+//
+// Whole tensors may have a leading batch. Other names are refused. A named layout applies to the
+// first two groups: whole tensors have its dimensions, shards those of ShardLayout().
 
-// The shards of a plan as `annulus plan --json` says them. INVALID_ARGUMENT / BAD_PLAN with what is
-// wrong.
+// Reads the shards of a plan from the output of `annulus plan --json`. INVALID_ARGUMENT / BAD_PLAN
+// with the problem.
 absl::StatusOr<v1::Plan> ParsePlan(const std::string& json);
 
-// Tensors with the memory that is theirs.
+// A tensor that owns its memory.
 struct OwnedTensor {
   std::string name, dtype;
   std::vector<int64_t> shape;
@@ -35,24 +37,30 @@ struct OwnedTensor {
 };
 std::vector<SafetensorView> ViewsOf(const std::vector<OwnedTensor>& tensors);
 
-// The layout of shards of whole tensors in `layout`; nothing: the usual one. Heads stay before
-// tokens, and a batch goes: kHnd of kHnd and kBhsd, else kThd.
+// The layout of the shards of whole tensors in `layout` (absent: the default). Heads stay before
+// tokens, a batch is dropped: kHnd for kHnd and kBhsd, else kThd.
 TensorLayout ShardLayout(std::optional<TensorLayout> layout);
 
-// A rank's rows of every tensor of a file. INVALID_ARGUMENT naming the tensor: UNKNOWN_TENSOR,
-// SHAPE_MISMATCH, UNSUPPORTED_DTYPE (its elements are not whole bytes); MISSING_TENSOR where there
-// is none, INVALID_RANK, LSE_MISMATCH where the file says that its lse is [tokens, heads].
-// INPUT_CHANGED (SafetensorsFile::CheckUnchanged).
+// The rows of `rank` in every tensor of a file. INVALID_ARGUMENT, in this order:
+// - INVALID_RANK; MISSING_TENSOR (the file has no tensor)
+// - UNKNOWN_TENSOR; LSE_MISMATCH (the notes say that lse is [tokens, heads])
+// - for each tensor SHAPE_MISMATCH, UNSUPPORTED_DTYPE (elements are not whole bytes)
+//
+// Then FAILED_PRECONDITION / INPUT_CHANGED.
 absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
                                                    const SafetensorsFile& file, int32_t rank,
                                                    std::optional<TensorLayout> layout = {});
 
-// The whole tensors out of one file for each rank, by rank, all with the same tensors. `batch` more
-// than 0: in so many sequences of equal length, [batch, …]; a layout that is named says whether
-// there is one (SHAPE_MISMATCH, "batch"). INVALID_ARGUMENT naming the tensor:
-// UNKNOWN_TENSOR, MISSING_TENSOR, SHAPE_MISMATCH (a rank's rows or dims, types that differ, a batch
-// that does not divide the rows); INVALID_RANK for another number of files; INPUT_TWICE;
-// INPUT_CHANGED; those of client/cli/files/shard_notes.h.
+// Joins the shards in `files`, one for each rank in order, all with the same tensors. With `batch`
+// above 0 the result has `batch` sequences of equal length, [batch, …]; a named layout must agree.
+// INVALID_ARGUMENT, in this order:
+// - SHAPE_MISMATCH ("batch": the layout has one, or none)
+// - INVALID_RANK (the number of files); those of client/cli/files/shard_notes.h; INPUT_TWICE
+// - UNKNOWN_TENSOR, MISSING_TENSOR
+// - SHAPE_MISMATCH (rows or dimensions of a rank, types that differ, a batch that does not divide
+//   the rows), UNSUPPORTED_DTYPE
+//
+// Then FAILED_PRECONDITION / INPUT_CHANGED.
 absl::StatusOr<std::vector<OwnedTensor>> UnshardFiles(const PlanRows& plan,
                                                       const std::vector<SafetensorsFile>& files,
                                                       int64_t batch,

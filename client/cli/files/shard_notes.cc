@@ -14,7 +14,8 @@ namespace annulus {
 namespace {
 
 constexpr char kRank[] = "shard_rank", kPlan[] = "shard_plan", kLayout[] = "shard_layout";
-constexpr size_t kShownCharacters = 16;  // Of what a file says, which may be anything.
+// Limits texts from a file in messages.
+constexpr size_t kShownCharacters = 16;
 
 std::string DigestOf(const PlanRows& plan) {
   std::string text;
@@ -32,7 +33,7 @@ std::string DigestOf(const PlanRows& plan) {
   return absl::BytesToHexString(Sha256(text));
 }
 
-// What the file says, shortened; empty: nothing, or what is wanted.
+// The file's note, shortened, if it is not `wanted`. Empty if it is, or if there is none.
 std::string SaidElse(const SafetensorsFile& file, const char* name, const std::string& wanted) {
   const auto found = file.metadata().find(name);
   if (found == file.metadata().end() || found->second == wanted) return "";

@@ -11,18 +11,18 @@
 
 namespace annulus {
 
-// What shards say of themselves in their metadata, since ranks often have equally many rows, and
-// rows as many heads: `shard_rank`, `shard_plan`, a digest of which rows each rank of the plan has,
-// and `shard_layout`, "thd" or "hnd".
+// Metadata of shard files: `shard_rank`; `shard_plan`, a digest of the rows of every rank;
+// `shard_layout`, "thd" or "hnd". Shapes do not identify a shard, because ranks often have equal
+// numbers of rows, and tokens and heads may be equal in number.
 
 void AddShardNotes(const PlanRows& plan, int32_t rank, TensorLayout layout,
                    SafetensorMetadata* metadata);
-// For a file that is none.
+// Removes them, for a file of whole tensors.
 void RemoveShardNotes(SafetensorMetadata* metadata);
 
-// Whether files, by rank, are said to be the shards of the plan, in this layout. One that says
-// nothing is taken as it is given. INVALID_ARGUMENT: INVALID_PLAN, INVALID_RANK, SHAPE_MISMATCH,
-// naming the file by its number.
+// Checks that the notes of `files`, in the order of ranks, fit the plan and the layout. Files
+// without notes are accepted. INVALID_ARGUMENT: INVALID_PLAN, INVALID_RANK, SHAPE_MISMATCH, with
+// the file's number.
 absl::Status CheckShardNotes(const PlanRows& plan, TensorLayout layout,
                              const std::vector<SafetensorsFile>& files);
 

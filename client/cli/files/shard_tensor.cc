@@ -15,7 +15,7 @@
 namespace annulus {
 namespace {
 
-// Each row is looked at once: no plan of the service comes near.
+// Bounds the work: each row is visited once. Plans of the service are far smaller.
 constexpr int64_t kMaxRows = int64_t{1} << 28;
 
 using Ranges = google::protobuf::RepeatedPtrField<v1::RowRange>;
@@ -30,7 +30,7 @@ absl::StatusOr<RowMap> RowsOf(const Ranges& ranges, const std::string& field) {
   return rows;
 }
 
-// The number of rows that maps have together, each of [0, rows) once.
+// The number of rows of all maps together. Each row of [0, rows) must be in exactly one of them.
 absl::StatusOr<int64_t> RowsOfAll(const std::vector<RowMap>& ranks, const char* side) {
   int64_t rows = 0;
   for (const RowMap& rank : ranks) {
@@ -53,7 +53,7 @@ absl::StatusOr<int64_t> RowsOfAll(const std::vector<RowMap>& ranks, const char* 
   return rows;
 }
 
-// The product of dimensions [begin, end), which are not negative; no value where it overflows.
+// The product of dimensions [begin, end), which are not negative. Absent if it overflows.
 std::optional<int64_t> Product(const std::vector<int64_t>& shape, size_t begin, size_t end) {
   int64_t product = 1;
   for (size_t i = begin; i < end; ++i) {
@@ -62,7 +62,7 @@ std::optional<int64_t> Product(const std::vector<int64_t>& shape, size_t begin, 
   return product;
 }
 
-// A checked tensor: `blocks` of `tokens` rows for each of `batch` sequences, of `row_bytes`.
+// A checked tensor: for each of `batch` sequences, `blocks` blocks of `tokens` rows of `row_bytes`.
 struct Extents {
   int64_t batch = 1, blocks = 1, tokens = 0, row_bytes = 0;
   int64_t bytes() const { return batch * blocks * tokens * row_bytes; }
@@ -84,7 +84,7 @@ absl::StatusOr<Extents> ExtentsOf(const PlanRows& plan, const TensorShape& tenso
   const auto token_dim = static_cast<size_t>(tensor.token_dim);
   std::vector<int64_t> all = tensor.shape;
   all.push_back(tensor.element_bytes);
-  // Empty dimensions must not hide that the others overflow.
+  // Zero dimensions must not hide an overflow of the others.
   std::vector<int64_t> largest = all;
   for (int64_t& n : largest) n = std::max<int64_t>(n, 1);
   if (!Product(largest, 0, largest.size())) return BadShape("shape", "has too many elements");
@@ -111,7 +111,7 @@ absl::Status WrongBytes(const std::string& field, size_t bytes, int64_t wanted) 
                       absl::StrCat("has ", bytes, " bytes, not ", wanted));
 }
 
-// Of a tensor and a rank that have been checked.
+// Requires a checked tensor and rank.
 std::vector<int64_t> ShapeOfShard(const PlanRows& plan, const TensorShape& tensor, int32_t rank) {
   std::vector<int64_t> shape = tensor.shape;
   shape[static_cast<size_t>(tensor.token_dim)] = plan.Of(tensor.rows, rank).rows();
@@ -119,15 +119,15 @@ std::vector<int64_t> ShapeOfShard(const PlanRows& plan, const TensorShape& tenso
   return shape;
 }
 
-// A run of rows: where it begins in the tensor and in the shard, and its length, in bytes.
+// A run of rows: its offsets in the tensor and in the shard, and its length, in bytes.
 struct Run {
   int64_t in_tensor, in_shard, bytes;
 };
 
-// Calls fn for all runs of a rank's rows, block by block: rows that follow one another in both.
+// Calls fn for all runs of a rank's rows, block by block. A run is contiguous in tensor and shard.
 void ForEachRun(const RowMap& rows, const Extents& of, absl::FunctionRef<void(const Run&)> fn) {
   rows.ForEachRun({0, rows.rows()}, [&](int64_t local, int64_t global, int64_t count) {
-    while (count > 0) {  // Sequence by sequence.
+    while (count > 0) {  // Once for each sequence.
       const int64_t sequence = global / of.tokens, token = global % of.tokens;
       const int64_t taken = std::min(count, of.tokens - token);
       for (int64_t block = 0; block < of.blocks; ++block) {

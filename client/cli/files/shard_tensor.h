@@ -14,23 +14,30 @@
 
 namespace annulus {
 
-// Cuts a caller's tensor into the rows of a plan's ranks, and puts it together again, in this
-// process: for who feeds or keeps shards by himself, and for what goes with a row (positions). No
-// service is asked; the plan is one that PlanJob, JobEvent.placed or Attend has told.
+// Cuts a caller's tensor by the rows of a plan's ranks, and joins the shards again. For callers
+// that send or keep shards themselves, and for data that belongs to rows (positions). Makes no
+// calls; the plan comes from PlanJob, JobEvent.placed or Attend.
 
-// Which rows each rank of a plan has. Immutable.
+// The rows of each rank of a plan. Immutable.
+//
+//   ASSIGN_OR_RETURN(const PlanRows rows, PlanRows::Of(plan));
+//   TensorShape shape;  // [tokens, heads, dim] of fp32.
+//   shape.element_bytes = 4;
+//   shape.shape = {tokens, heads, dim};
+//   ASSIGN_OR_RETURN(TensorShard shard, ShardTensor(rows, shape, q, /*rank=*/1));
+//   ASSIGN_OR_RETURN(std::vector<std::byte> whole, UnshardTensor(rows, shape, all_shards));
 class PlanRows {
  public:
-  // INVALID_ARGUMENT / INVALID_PLAN with the field at fault, unless ranks are 0, 1, … and every
-  // query row and every key row from 0 on is exactly one rank's.
+  // INVALID_ARGUMENT / INVALID_PLAN with the field, unless the ranks are 0, 1, … and every query
+  // row and every key row from 0 on belongs to exactly one rank.
   static absl::StatusOr<PlanRows> Of(const v1::Plan& plan);
 
   int32_t ranks() const { return static_cast<int32_t>(q_.size()); }
-  // Of one rank, in the order in which its shard has them. Rank in range.
+  // The rows of one rank, in the order of its shard. Requires: 0 <= rank < ranks().
   const RowMap& Of(RowSpace space, int32_t rank) const {
     return space == RowSpace::kQuery ? q_[rank] : kv_[rank];
   }
-  // Of the whole job.
+  // The number of rows of the whole job.
   int64_t rows(RowSpace space) const { return space == RowSpace::kQuery ? q_rows_ : kv_rows_; }
 
  private:
@@ -40,37 +47,39 @@ class PlanRows {
   int64_t q_rows_ = 0, kv_rows_ = 0;
 };
 
-// How a tensor lies in memory: row-major in `shape`, of any type.
+// A tensor in memory: row-major, of any type.
 struct TensorShape {
-  RowSpace rows = RowSpace::kQuery;  // Of which rows of the job its tokens are.
+  RowSpace rows = RowSpace::kQuery;  // The rows of the job that are its tokens.
   int64_t element_bytes = 0;
   std::vector<int64_t> shape;
-  // The dimension of `shape` that counts tokens: 0 of [tokens, heads, dim], 1 of [heads, tokens].
+  // The index of the tokens in `shape`: 0 for [tokens, heads, dim], 1 for [heads, tokens].
   int token_dim = 0;
-  // The first dimension counts sequences of equal length, whose rows follow one another in the job:
-  // [batch, tokens, heads, dim], or [batch, heads, tokens]. Else the tokens are the job's rows.
+  // True: the first dimension is a batch of sequences of equal length, one after the other in the
+  // job: [batch, tokens, heads, dim], or [batch, heads, tokens]. False: the tokens are the job's
+  // rows.
   bool has_batch = false;
 };
 
-// A rank's rows of a tensor: its shape without the batch, with its rows in place of the tokens.
+// The rows of one rank. The shape has no batch, and the rank's rows in place of the tokens.
 struct TensorShard {
   std::vector<int64_t> shape;
   std::vector<std::byte> bytes;
 };
 
-// The shape of a rank's shard. INVALID_ARGUMENT: SHAPE_MISMATCH with the field at fault
-// ("tensor.shape", "tensor.token_dim", "tensor.element_bytes") where the tensor is none of the
-// plan's job; INVALID_RANK ("rank").
+// The shape of a rank's shard. INVALID_ARGUMENT: INVALID_RANK ("rank"); SHAPE_MISMATCH with the
+// field ("tensor.element_bytes", "tensor.token_dim", "tensor.shape") if the tensor does not fit the
+// plan.
 absl::StatusOr<std::vector<int64_t>> ShardShape(const PlanRows& plan, const TensorShape& tensor,
                                                 int32_t rank);
 
-// The rows of `rank` out of the whole tensor. Errors: those of ShardShape, and
+// Copies the rows of `rank` from the whole tensor. Errors: those of ShardShape(), then
 // TENSOR_BYTES_MISMATCH ("tensor.bytes").
 absl::StatusOr<TensorShard> ShardTensor(const PlanRows& plan, const TensorShape& tensor,
                                         absl::Span<const std::byte> bytes, int32_t rank);
 
-// The whole tensor out of all ranks' shards, by rank: the inverse. Errors: those of ShardShape, and
-// TENSOR_BYTES_MISMATCH ("shards", or "shards[2]").
+// Copies the whole tensor from the shards of all ranks, in their order: the inverse of
+// ShardTensor(). Errors: those of ShardShape(), then TENSOR_BYTES_MISMATCH ("shards", or
+// "shards[2]").
 absl::StatusOr<std::vector<std::byte>> UnshardTensor(
     const PlanRows& plan, const TensorShape& tensor,
     absl::Span<const absl::Span<const std::byte>> shards);

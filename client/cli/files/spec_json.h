@@ -7,9 +7,8 @@
 
 namespace annulus {
 
-// An AttentionSpec as proto3 JSON. INVALID_ARGUMENT / BAD_SPEC names `file`, whose text it is, and
-// the field; by the rules of client/cli/files/proto_json.h. A byte order mark before it is passed
-// over.
+// Parses an AttentionSpec in proto3 JSON, by the rules of client/cli/files/proto_json.h. A byte
+// order mark is skipped. INVALID_ARGUMENT / BAD_SPEC with `file` (the text's file) and the field.
 absl::StatusOr<v1::AttentionSpec> ParseSpec(absl::string_view json, absl::string_view file);
 
 }  // namespace annulus

@@ -30,7 +30,7 @@ std::string ReasonOf(v1::KeptState::Status status) {
   }
 }
 
-// Its state will be kept, if it succeeds.
+// True if the job will keep its state, provided that it succeeds.
 bool IsAwaited(const v1::Job& job) {
   return job.state() != v1::Job::STATE_SUCCEEDED && job.state() != v1::Job::STATE_FAILED &&
          job.state() != v1::Job::STATE_CANCELLED && job.spec().forward().has_keep_state() &&

@@ -11,15 +11,15 @@
 
 namespace annulus {
 
-// Gradients by the state of a forward job, which says all but the gradients into its outputs.
+// Gradients jobs with a kept state. The forward job determines everything but d_out and d_lse.
 
-// The spec of gradients by the state that `job` keeps, as GetJob tells of it. As the service says
-// it: NOT_FOUND (STATE_EXPIRED …) where it keeps none, FAILED_PRECONDITION / STATE_NOT_READY where
-// it has not succeeded yet.
+// The gradients spec for the state that `job` (from GetJob) keeps. Errors are those of the service:
+// FAILED_PRECONDITION / STATE_NOT_READY if the job has not succeeded yet; NOT_FOUND (STATE_EXPIRED,
+// …) if it keeps no state.
 absl::StatusOr<AttentionSpec> SpecOfState(const v1::Job& job);
 
-// The shape of the job, with a batch where d_out, in `layout` (absent: the usual one), has one.
-// INVALID_ARGUMENT: MISSING_TENSOR without d_out, SHAPE_MISMATCH where a batch cannot be.
+// The shape of the job. It has a batch if d_out, in `layout` (absent: the default), has one.
+// INVALID_ARGUMENT: MISSING_TENSOR (no d_out), SHAPE_MISMATCH.
 absl::StatusOr<JobShape> ShapeOfState(const SafetensorsFile& file, const AttentionSpec& spec,
                                       std::optional<TensorLayout> layout = std::nullopt);
 

@@ -13,7 +13,7 @@
 namespace annulus {
 namespace {
 
-// Where a layout has its dimensions; batch -1: it has none.
+// The position of each dimension in a layout; batch -1: none.
 struct Order {
   TensorLayout layout;
   absl::string_view name;
@@ -29,14 +29,14 @@ constexpr Order kOrders[] = {
 
 const Order& OrderOf(TensorLayout layout) { return kOrders[static_cast<size_t>(layout)]; }
 
-// A checked tensor. Strides in bytes.
+// A checked tensor. Strides are in bytes.
 struct Places {
   RowExtents extents;
   int64_t batch = 0, token = 0, head = 0, element = 0;
   int64_t element_bytes = 0;
-  int64_t packed_bytes = 0;  // Of all rows.
-  int64_t end = 0;           // Behind the last byte; 0 where there is none.
-  bool disjoint = true;      // Every element has a place of its own.
+  int64_t packed_bytes = 0;  // The bytes of all rows.
+  int64_t end = 0;           // The offset after the last byte; 0 for an empty tensor.
+  bool disjoint = true;      // True if no two elements share a place.
 };
 
 absl::Status Bad(absl::string_view field, absl::string_view what) {
@@ -48,7 +48,7 @@ absl::Status Overflow(absl::string_view field) {
                       "takes more than 2^63 - 1 bytes");
 }
 
-// Row-major, without gaps.
+// The strides of a row-major tensor without gaps.
 std::vector<int64_t> StridesOf(const std::vector<int64_t>& shape) {
   std::vector<int64_t> strides(shape.size(), 1);
   for (size_t i = shape.size() - 1; i > 0; --i) {
@@ -57,8 +57,8 @@ std::vector<int64_t> StridesOf(const std::vector<int64_t>& shape) {
   return strides;
 }
 
-// Whether each dimension steps over all that those with smaller strides reach: of an ordinary view
-// that is so exactly where no two elements share a place.
+// True if each stride is larger than the reach of all smaller ones. For ordinary views this is
+// equivalent to: no two elements share a place.
 bool AreDisjoint(const std::vector<int64_t>& shape, const std::vector<int64_t>& strides) {
   std::vector<size_t> by_stride(shape.size());
   std::iota(by_stride.begin(), by_stride.end(), size_t{0});
@@ -73,7 +73,7 @@ bool AreDisjoint(const std::vector<int64_t>& shape, const std::vector<int64_t>& 
   return true;
 }
 
-// The bytes of all elements. Empty dimensions must not hide that the others overflow.
+// Checks the shape. Zero dimensions must not hide an overflow of the others.
 absl::Status CheckExtents(const CallerTensor& tensor) {
   int64_t bytes = tensor.element_bytes;
   if (bytes <= 0) return Bad("element_bytes", "must be more than 0");
@@ -133,8 +133,8 @@ absl::Status CheckBytes(const Places& places, size_t data, size_t rows) {
   return absl::OkStatus();
 }
 
-// Calls copy(packed, place, bytes) for all that lies together in both, in the order of the packed
-// rows, with where it begins there and in the tensor.
+// Calls copy(packed, place, bytes) for each run that is contiguous in both, in the order of the
+// packed rows. `packed` and `place` are the offsets in the rows and in the tensor.
 template <typename Copy>
 void ForEachRun(const Places& places, const Copy& copy) {
   if (places.packed_bytes == 0) return;

@@ -32,7 +32,7 @@ absl::Status StoreNames(const std::string& text, std::vector<std::string>* names
   return absl::OkStatus();
 }
 
-// The words for all values of an enum, from 0 to the first that has none.
+// The names of all values of an enum, which are numbered from 0 without gaps.
 template <typename Enum>
 std::vector<std::string> NamesOf(absl::string_view (*name)(Enum)) {
   std::vector<std::string> names;
@@ -60,7 +60,7 @@ absl::Status ReadInput(const JobFlags& flags, JobRequest* request) {
   return absl::OkStatus();
 }
 
-// What a job of the spec would take for another thing than its file means.
+// Refuses a file that the job would interpret differently from what the file says.
 absl::Status CheckInput(const SafetensorsFile& file, const AttentionSpec& spec) {
   RETURN_IF_ERROR(CheckInputNames(file, spec));
   if (spec.operation != Operation::kGradients) return absl::OkStatus();
@@ -69,7 +69,7 @@ absl::Status CheckInput(const SafetensorsFile& file, const AttentionSpec& spec) 
                   {LseBase::kE, /*tokens_heads=*/false, spec.scale_or_default(), LseRulesOf(spec)});
 }
 
-// The spec may be of another command.
+// Refuses a spec that belongs to another command.
 absl::Status CheckOperation(const JobFlags& flags, const v1::AttentionSpec& spec) {
   if (flags.operation == Operation::kForward && spec.has_gradients()) {
     return InvalidField("BAD_SPEC", "spec.gradients",
@@ -82,7 +82,7 @@ absl::Status CheckOperation(const JobFlags& flags, const v1::AttentionSpec& spec
   return absl::OkStatus();
 }
 
-// What a spec says of a state, which the command is told by flags, and would drop or upload beside.
+// Refuses state options in the spec: --handle and --release determine them.
 absl::Status CheckState(const v1::Gradients& gradients) {
   if (!gradients.state().empty()) {
     return InvalidField("BAD_SPEC", "spec.gradients.state", "--handle says it");

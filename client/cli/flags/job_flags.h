@@ -16,21 +16,22 @@
 
 namespace annulus {
 
-// What to compute and how: flags of `attend` and `plan`.
+// The job's flags of `attend`, `gradients` and `plan`.
 struct JobFlags {
   std::string input;
-  std::vector<std::string> ignored_tensors;  // Of it.
-  std::string tensor_layout = "auto";        // Of it and of the output.
+  std::vector<std::string> ignored_tensors;  // Tensors of `input` that are not read.
+  // The layout of the tensors in `input` and in the output.
+  std::string tensor_layout = "auto";
   std::optional<SyntheticShape> synthetic;
   std::string spec_file;
-  std::optional<Operation> operation;  // That of the command; absent: as the spec says.
+  std::optional<Operation> operation;  // The command's operation; absent: the spec's.
   SpecFlags spec;
-  bool lse_rest = false;       // An output too; false: as the spec says.
-  absl::Duration keep_for;     // State of a forward job; 0: as the spec says.
+  bool lse_rest = false;       // True: an output too; false: as the spec says.
+  absl::Duration keep_for;     // Time to keep a forward job's state; 0: as the spec says.
   std::optional<bool> d_bias;  // Absent: as the spec says.
-  std::string handle;          // Of a kept state that gradients use.
-  bool or_upload = false;      // Or do without, where it is gone.
-  bool release = false;        // Of the state, when gradients are written.
+  std::string handle;          // The job whose kept state is used; empty: none.
+  bool or_upload = false;      // True: send all inputs if that state is gone.
+  bool release = false;        // True: release that state after writing.
   std::string strategy = "auto";
   std::string layout = "auto";
   int64_t stripe = 0;
@@ -39,30 +40,31 @@ struct JobFlags {
   std::string head_deal = "auto";
   bool bf16_partials = false;
   int64_t priority = 0;
-  std::vector<const CLI::Option*> spec_options;  // Of the program: --spec and what replaces of it.
+  // The program's options --spec and those that replace fields of the spec.
+  std::vector<const CLI::Option*> spec_options;
 };
-// For the operation that the flags name.
+// Adds the flags for flags->operation.
 void AddJobFlags(CLI::App* app, JobFlags* flags);
-// --ignore-tensors, for commands that refuse names that they do not know.
+// Adds --ignore-tensors, for commands that refuse tensors with unknown names.
 CLI::Option* AddIgnoredTensors(CLI::App* app, std::vector<std::string>* names);
 
-// The job that the flags ask for, without its tensors' bytes.
+// The requested job, without the bytes of its tensors.
 struct JobRequest {
   AttentionSpec spec;
   Execution execution;
   JobShape shape;
   std::optional<SafetensorsFile> file;
   std::optional<SyntheticShape> synthetic;
-  bool says_lse_base = false;  // The spec: it is taken at its word.
+  bool says_lse_base = false;  // True if the spec gives the base, which is then not checked.
 };
 
-// Reads the files and puts the flags over the spec: each replaces exactly its field. Without an
-// input (plan only) the spec must be whole. Errors: those of the files, CompleteSpec and Validate;
-// BAD_SPEC where the spec says another operation than the command's.
+// Reads the files and applies the flags to the spec: each flag replaces exactly its field. Without
+// an input (plan only) the spec must be complete. Errors: those of the files, CompleteSpec() and
+// Validate(); INVALID_ARGUMENT / BAD_SPEC if the spec is for another operation than the command's.
 absl::StatusOr<JobRequest> ReadJob(const JobFlags& flags);
 
-// Gradients by the state that a job keeps, which says what the flags do not. Errors: those of the
-// input, SpecOfState and Validate.
+// A gradients job with the kept state of `job`, which determines everything that the flags do not.
+// Errors: those of SpecOfState(), of the input and of Validate().
 absl::StatusOr<JobRequest> ReadStateJob(const JobFlags& flags, const v1::Job& job);
 
 }  // namespace annulus

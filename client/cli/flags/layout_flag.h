@@ -9,9 +9,9 @@
 
 namespace annulus {
 
-// --tensor-layout: "auto", its default, or the name of a layout, of `of`.
+// Adds --tensor-layout for the tensors `of`: "auto" (the default) or the name of a layout.
 CLI::Option* AddTensorLayout(CLI::App* app, const std::string& of, std::string* name);
-// What it says; nothing for "auto".
+// The layout with this name; nothing for "auto".
 std::optional<TensorLayout> TensorLayoutOf(const std::string& name);
 
 }  // namespace annulus

@@ -9,13 +9,13 @@
 
 namespace annulus {
 
-// Where the coordinator is, and how to answer: flags of every command that asks one.
+// The flags of every command that calls a coordinator.
 struct ServiceFlags {
   std::string address = "127.0.0.1:8001";
   absl::Duration timeout = absl::Minutes(10);
   bool json = false;
 };
-// `time` says what --timeout is for.
+// `time` is the help text of --timeout.
 void AddServiceFlags(CLI::App* app, ServiceFlags* flags,
                      const std::string& time = "Time for all of it, retries included");
 

@@ -64,7 +64,7 @@ absl::Status StoreDropout(const std::string& text, std::optional<Dropout>* dropo
   return absl::OkStatus();
 }
 
-// A value of the enum by the end of its name: "fp32" of DATA_TYPE_FP32.
+// The type with this name: DATA_TYPE_FP32 for "fp32".
 v1::DataType TypeNamed(absl::string_view name) {
   if (name == "fp32") return v1::DATA_TYPE_FP32;
   return name == "fp16" ? v1::DATA_TYPE_FP16 : v1::DATA_TYPE_BF16;

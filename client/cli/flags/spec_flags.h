@@ -13,13 +13,13 @@
 
 namespace annulus {
 
-// Keys on either side of a row.
+// The number of visible keys on either side of a row.
 struct WindowFlag {
   int64_t left = 0;
-  std::optional<int64_t> right;  // Absent: without end.
+  std::optional<int64_t> right;  // Absent: no limit.
 };
 
-// Flags that stand for fields of a spec. What is absent or empty is as the spec says.
+// Flags that replace fields of a spec. Absent or empty: as the spec says.
 struct SpecFlags {
   std::string mask;
   std::optional<WindowFlag> window;
@@ -30,12 +30,12 @@ struct SpecFlags {
   std::string arithmetic;
 };
 
-// Returns the options. Gradients, where they are the only operation, have no LSE base.
+// Adds the flags and returns their options. There is no --lse-base if `operation` is gradients.
 std::vector<const CLI::Option*> AddSpecFlags(CLI::App* app, std::optional<Operation> operation,
                                              SpecFlags* flags);
 
-// Each replaces exactly its field. INVALID_ARGUMENT / BAD_SPEC for a window over a spec whose masks
-// are several, or for some heads alone: which of them it would be of, nobody said.
+// Replaces a field of the spec for each flag that is set. INVALID_ARGUMENT / BAD_SPEC for a window
+// if the spec has several masks, or a mask for some heads only: the flag does not select a mask.
 absl::Status PutOver(const SpecFlags& flags, v1::AttentionSpec* spec);
 
 }  // namespace annulus

@@ -8,9 +8,9 @@
 
 namespace annulus {
 
-// What is in a file, which may be a pipe. NOT_FOUND / FILE_NOT_FOUND; other errors of the system /
-// FILE_ERROR: PERMISSION_DENIED, FAILED_PRECONDITION of a directory; INVALID_ARGUMENT / `reason`
-// for more than 64 MiB, of which no more is read.
+// Reads a whole file, which may be a pipe. Errors: NOT_FOUND / FILE_NOT_FOUND; the system's code /
+// FILE_ERROR, as PERMISSION_DENIED, or FAILED_PRECONDITION for a directory; INVALID_ARGUMENT /
+// `reason` for more than 64 MiB, after which it stops reading.
 absl::StatusOr<std::string> ReadTextFile(const std::string& path, absl::string_view reason);
 
 }  // namespace annulus

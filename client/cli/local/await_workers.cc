@@ -36,7 +36,8 @@ absl::StatusOr<v1::ServerInfo> AwaitWorkers(int64_t wanted, absl::Duration timeo
        left = deadline - context.now()) {
     absl::StatusOr<v1::ServerInfo> asked = context.ask(std::min(kCallTimeout, left));
     if (asked.ok() ? ReadyWorkers(*asked) >= wanted : !MayComeYet(asked.status())) return asked;
-    if (asked.ok() || !info.ok()) info = std::move(asked);  // What is known says more than silence.
+    // An answer is better than an error: keep the last one.
+    if (asked.ok() || !info.ok()) info = std::move(asked);
     context.sleep(kPollInterval);
   }
   if (!info.ok()) return info;

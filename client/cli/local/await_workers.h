@@ -10,9 +10,9 @@
 
 namespace annulus {
 
-// What waiting needs of the world.
+// The external functions that AwaitWorkers() uses.
 struct AwaitContext {
-  // GetServerInfo with a limit for the call.
+  // GetServerInfo with a time limit for the call.
   std::function<absl::StatusOr<v1::ServerInfo>(absl::Duration limit)> ask;
   std::function<absl::Time()> now;
   std::function<void(absl::Duration)> sleep;
@@ -20,9 +20,9 @@ struct AwaitContext {
 
 int ReadyWorkers(const v1::ServerInfo& info);
 
-// Asks until so many workers are ready: a coordinator that is not there yet (UNAVAILABLE) or does
-// not answer a call in its time (DEADLINE_EXCEEDED) is asked again. After `timeout` the last error,
-// or DEADLINE_EXCEEDED / NO_WORKERS. With 0 workers wanted one call is made and tells.
+// Calls `ask` until `wanted` workers are ready. UNAVAILABLE (no coordinator yet) and
+// DEADLINE_EXCEEDED (no answer in 10 s) are retried. After `timeout`: the last error, or
+// DEADLINE_EXCEEDED / NO_WORKERS if there was an answer. With `wanted` 0: one call and its result.
 absl::StatusOr<v1::ServerInfo> AwaitWorkers(int64_t wanted, absl::Duration timeout,
                                             const AwaitContext& context);
 

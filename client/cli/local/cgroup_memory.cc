@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 
-// What a file that holds one number says; "max" and a file that is not there are none.
+// The number in a file. No limit if the file has "max" or does not exist.
 int64_t LimitIn(const std::string& file) {
   std::string text;
   int64_t bytes = 0;
@@ -26,11 +26,12 @@ int64_t LimitIn(const std::string& file) {
   return absl::SimpleAtoi(text, &bytes) && bytes > 0 ? bytes : kNone;
 }
 
-// The least of a cgroup's and of those around it. In a container the path may be the host's, of
-// which only the top is mounted there, as the container's own.
+// The smallest limit of a cgroup and its ancestors. In a container, `path` may be the host's path,
+// of which only the top is mounted: as the container's own cgroup.
 int64_t LeastAbove(const std::string& mount, absl::string_view path, const char* file) {
   int64_t least = LimitIn(absl::StrCat(mount, "/", file));
-  if (absl::StrContains(path, "..")) return least;  // Outside of what is mounted.
+  // The path is outside of the mounted part.
+  if (absl::StrContains(path, "..")) return least;
   while (absl::StartsWith(path, "/") && path.size() > 1) {
     least = std::min(least, LimitIn(absl::StrCat(mount, path, "/", file)));
     path = path.substr(0, path.rfind('/'));
@@ -49,7 +50,8 @@ int64_t CgroupMemoryBytes(const std::string& root) {
   const std::string mounted = absl::StrCat(root, "sys/fs/cgroup");
   std::ifstream file(absl::StrCat(root, "proc/self/cgroup"));
   int64_t least = kNone;
-  for (std::string line; std::getline(file, line);) {  // ID:CONTROLLERS:PATH
+  // Each line is ID:CONTROLLERS:PATH.
+  for (std::string line; std::getline(file, line);) {
     const std::vector<absl::string_view> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (parts.size() != 3) continue;
     if (parts[1].empty()) {

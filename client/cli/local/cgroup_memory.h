@@ -6,10 +6,10 @@
 
 namespace annulus {
 
-// How many bytes the cgroups of this process let it have, which a container's limit is: the least
-// that its own or one around it says, of version 2 (memory.max) or 1 (memory.limit_in_bytes);
-// INT64_MAX where none says any. `root`, with its last slash, is where proc/ and sys/fs/cgroup/
-// are.
+// The memory in bytes that the cgroups of this process permit (a container's limit): the smallest
+// limit of its own cgroup and its ancestors, of version 2 (memory.max) or 1
+// (memory.limit_in_bytes). INT64_MAX if there is no limit. `root`, which ends with a slash,
+// contains proc/ and sys/fs/cgroup/.
 int64_t CgroupMemoryBytes(const std::string& root);
 
 }  // namespace annulus

@@ -19,11 +19,12 @@
 namespace annulus {
 namespace {
 
-// In the child, between fork and exec: only calls that are safe there.
+// Runs in the child between fork and exec: only async-signal-safe calls.
 [[noreturn]] void Become(char* const* arguments, int output, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(127);  // It ended before the line above.
-  // A Ctrl-C in a terminal goes to a whole group of processes; it is the parent's to pass on.
+  // The parent ended before prctl().
+  if (getppid() != parent) _exit(127);
+  // A Ctrl-C in a terminal goes to a whole process group. The parent decides what to pass on.
   setpgid(0, 0);
   sigset_t none;
   sigemptyset(&none);

@@ -12,13 +12,12 @@
 
 namespace annulus {
 
-// A process that this one started, in a process group of its own: signals of a terminal do not
-// reach it. It is killed when the thread that started it ends, and by the destructor. Movable; one
-// thread.
+// A child process in a process group of its own, so that a terminal's signals do not reach it. It
+// is killed when the thread that started it ends, and by the destructor. Movable; not thread-safe.
 class ChildProcess {
  public:
-  // Runs arguments[0] with an empty signal mask. Its standard output goes to a pipe for ReadLine,
-  // or to our standard error.
+  // Runs arguments[0] with an empty signal mask. The child's standard output goes to a pipe for
+  // ReadLine(), or to this process's standard error.
   static absl::StatusOr<ChildProcess> Start(const std::vector<std::string>& arguments,
                                             bool pipe_output);
   ChildProcess() = default;
@@ -26,16 +25,16 @@ class ChildProcess {
   ChildProcess& operator=(ChildProcess&& other) noexcept;
   ~ChildProcess();
 
-  // The next line of its output, without the end of line. UNAVAILABLE at its end,
-  // DEADLINE_EXCEEDED. The deadline is by base/steady_time.h.
+  // Waits for the next line of output, without the line end. UNAVAILABLE at the end of the output,
+  // DEADLINE_EXCEEDED at `deadline`, which is on the clock of base/steady_time.h.
   absl::StatusOr<std::string> ReadLine(absl::Time deadline);
 
-  // Whether it still runs; reaps it when not.
+  // True if the child still runs. Reaps it if not.
   bool Running();
   void Signal(int number);
-  // Nothing while it runs, and where a signal ended it.
+  // Absent while the child runs, and if a signal ended it.
   std::optional<int> exit_code() const;
-  // "ended with 1", "was ended by signal 9".
+  // For example "ended with 1", "was ended by signal 9".
   std::string HowItEnded() const;
   pid_t pid() const { return pid_; }
 
@@ -46,7 +45,8 @@ class ChildProcess {
   int output_ = -1;
 };
 
-// The program `name`: beside this one, beside how this one was called, else from PATH.
+// The path of program `name`: in the folder of this executable, in the folder of argv[0], else
+// looked up in PATH.
 std::string FindProgram(const std::string& name);
 
 }  // namespace annulus

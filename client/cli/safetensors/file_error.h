@@ -10,17 +10,17 @@
 
 namespace annulus {
 
-// What the system has just said (errno) of a file: NOT_FOUND / FILE_NOT_FOUND, or its own code /
-// FILE_ERROR; metadata: path. `what` cannot be done, as "cannot open".
+// The error of a system call (errno) on a file: NOT_FOUND / FILE_NOT_FOUND, or the system's code /
+// FILE_ERROR. Metadata: path. `what` is the failed action, for example "cannot open".
 absl::Status FileError(absl::string_view what, const std::string& path);
 
-// An error of a file's content, with the file in message and metadata ("path"): people do not know
-// which was "inputs[1]". Its fields, by their names in the file, are told by `place`, where it has
-// one: "inputs[1].lse". OK stays so.
+// Adds the file's path to the message and metadata ("path") of an error of its content, because
+// "inputs[1]" does not identify a file to the user. `place`, for example "inputs[1]", is prepended
+// to the error's field paths. Returns OK unchanged.
 absl::Status InFile(const std::string& path, const absl::Status& status,
                     const std::string& place = "");
 
-// Of what else than a regular file has a path: "a directory", "a pipe", "a socket", "a device".
+// The kind of a file that is not regular: "a directory", "a pipe", "a socket", "a device".
 absl::string_view KindOfFile(mode_t mode);
 
 }  // namespace annulus

@@ -11,20 +11,21 @@
 
 namespace annulus {
 
-// Finds objects of a JSON text that have a member twice, of which a parser keeps one without a
-// word. Told by the parser's callback.
+// Finds duplicate members of JSON objects, which the parser would drop without an error. Take() is
+// for the parser's callback.
 class JsonNames {
  public:
-  // Objects inside of `max_depth` others, and deeper ones, are not looked at.
+  // Objects nested in more than `max_depth` others are not checked.
   explicit JsonNames(size_t max_depth) : max_depth_(max_depth) {}
 
   void Take(int depth, nlohmann::json::parse_event_t event, const nlohmann::json& value);
-  // The first name that came twice.
+  // The first duplicate name.
   const std::optional<std::string>& twice() const { return twice_; }
 
  private:
   const size_t max_depth_;
-  std::vector<std::set<std::string>> open_;  // Names of the objects that are open, by depth.
+  // The names of the enclosing objects, by depth.
+  std::vector<std::set<std::string>> open_;
   std::optional<std::string> twice_;
 };
 

@@ -7,14 +7,13 @@
 
 namespace annulus {
 
-// Bits of an element of a type that the safetensors format has ("F32", "F8_E8M0", "F4", …); 0 of
-// any other.
+// The bits of an element of a safetensors type ("F32", "F8_E8M0", "F4", …); 0 for unknown types.
 int64_t SafetensorElementBits(absl::string_view dtype);
-// The same in bytes; 0 also of a type whose elements are not whole bytes.
+// The bytes of an element; 0 also for types whose elements are not whole bytes.
 int64_t SafetensorElementBytes(absl::string_view dtype);
 
-// Whether a text may be the name of a type that the format gets one day: 1 to 32 letters, digits
-// and "_", "-" or ".".
+// True if `dtype` could be a type of a later version of the format: 1 to 32 letters, digits, "_",
+// "-" or ".".
 bool MayBeSafetensorType(absl::string_view dtype);
 
 }  // namespace annulus

@@ -27,7 +27,8 @@ constexpr int64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100 << 20;
 constexpr size_t kMaxDims = 64;
 constexpr int kBitsPerByte = 8;
-constexpr size_t kMaxDepth = 2;  // Of objects; deeper ones are refused, whatever they say.
+// The header has two levels of objects. Deeper ones are refused in any case.
+constexpr size_t kMaxDepth = 2;
 constexpr char kMetadata[] = "__metadata__";
 constexpr char kDash[] = "-";
 
@@ -43,8 +44,8 @@ absl::StatusOr<int64_t> Number(const Json& value) {
   return value.get<int64_t>();
 }
 
-// Whether the range is as long as the shape and the type say. Of a type that is not known the range
-// alone counts: who uses the tensor refuses its type.
+// Checks that the range is as long as shape and type require. For unknown types any length is
+// valid: the user of the tensor refuses the type.
 absl::Status CheckSize(const SafetensorInfo& info) {
   const int64_t known_bits = SafetensorElementBits(info.dtype);
   __int128 bits = known_bits == 0 ? kBitsPerByte : known_bits;
@@ -101,7 +102,7 @@ absl::Status ReadMetadata(const Json& value, SafetensorMetadata* metadata) {
   return absl::OkStatus();
 }
 
-// Sorted, without overlap or gap, and as long as the file.
+// Sorts the tensors. Checks that they are without overlap and gap and end with the file.
 absl::Status CheckRanges(std::vector<SafetensorInfo>* tensors, int64_t data_bytes) {
   std::sort(tensors->begin(), tensors->end(), [](const SafetensorInfo& a, const SafetensorInfo& b) {
     return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
@@ -174,7 +175,7 @@ absl::Status NotRegular(const std::string& path, mode_t mode) {
                                        "write what comes to one first")));
 }
 
-// What keeps a file from being opened. A socket, as standard input may be one, cannot be.
+// The error of a failed open(). A socket, for example as standard input, cannot be opened.
 absl::Status CannotOpen(const std::string& path) {
   absl::Status status = FileError("cannot open", path);
   struct stat stat = {};
@@ -189,7 +190,7 @@ absl::Status CannotOpen(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<SafetensorsFile> SafetensorsFile::Open(const std::string& path) {
-  // A FIFO would wait for a writer.
+  // O_NONBLOCK: a FIFO would wait for a writer.
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return CannotOpen(path);
   struct stat stat = {};

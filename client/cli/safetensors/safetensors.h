@@ -20,58 +20,60 @@
 
 namespace annulus {
 
-// Files of the safetensors format: 8 bytes little-endian length, a JSON header of that length, then
-// the tensors' bytes without a gap. Reading trusts nothing: every number is checked before it is
-// used.
+// Files in the safetensors format: 8 bytes of little-endian length, a JSON header of that length,
+// then the tensors' bytes without gaps. The reader checks every number before it uses it.
 
 struct SafetensorInfo {
   std::string name;
-  std::string dtype;  // "F32", "BF16", …
+  std::string dtype;  // For example "F32", "BF16".
   std::vector<int64_t> shape;
-  int64_t begin = 0;  // Of its bytes, after the header.
+  int64_t begin = 0;  // Byte range, counted from the end of the header.
   int64_t end = 0;
 };
 
-// What a file says of itself beside its tensors.
+// The texts that a file has beside its tensors, by name.
 using SafetensorMetadata = std::map<std::string, std::string>;
 
-// Of F32, F16 and BF16; kUnspecified of any other.
+// The type for F32, F16 and BF16; kUnspecified for any other.
 DataType DataTypeOf(const SafetensorInfo& info);
 
-// The tensors of a file's bytes, by their place. INVALID_ARGUMENT / BAD_SAFETENSORS says what is
-// wrong: a length past the end, JSON that is none, a missing or foreign member, a name twice, a
-// dtype that is no name, sizes that overflow or disagree, ranges that overlap, leave a gap or end
-// early, metadata that is not texts by name. A dtype that is not known may be there, with a range
-// of any size. `header_bytes` (optional) is where the tensors' bytes begin.
+// Parses a file's bytes. The tensors are in the order of their bytes. `header_bytes` (optional) is
+// the offset of the first tensor's bytes. A tensor of an unknown dtype may have a range of any
+// size. INVALID_ARGUMENT / BAD_SAFETENSORS, with the problem in the message, for:
+// - a length beyond the end of the file, or a header that is no JSON object
+// - duplicate names, missing or unknown members
+// - a dtype that is no name, or metadata with values that are not texts
+// - sizes that overflow, or differ from the byte range
+// - ranges that overlap, leave a gap or end before or after the file
 absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(
     absl::Span<const std::byte> file, int64_t* header_bytes = nullptr,
     SafetensorMetadata* metadata = nullptr);
 
-// A file, mapped into memory for its life. Movable.
+// A safetensors file, mapped into memory. Movable.
 class SafetensorsFile {
  public:
-  // NOT_FOUND / FILE_NOT_FOUND, PERMISSION_DENIED and other errors of the system; those of
-  // ParseSafetensors.
+  // NOT_FOUND / FILE_NOT_FOUND; the system's code / FILE_ERROR, for example PERMISSION_DENIED;
+  // errors of ParseSafetensors().
   static absl::StatusOr<SafetensorsFile> Open(const std::string& path);
 
   const std::string& path() const { return path_; }
-  // By whatever name.
+  // True if both are the same file, under any name.
   bool IsSameFileAs(const SafetensorsFile& other) const;
-  // Whether files[index] is one of those before it.
+  // True if files[index] is the same file as an earlier one.
   static bool IsGivenBefore(const std::vector<SafetensorsFile>& files, size_t index);
-  // In the order of their bytes.
+  // The tensors in the order of their bytes.
   const std::vector<SafetensorInfo>& tensors() const { return tensors_; }
-  // Empty where it has none.
+  // Empty if the file has none.
   const SafetensorMetadata& metadata() const { return metadata_; }
-  // The tensor, or nullptr.
+  // The tensor, or null.
   const SafetensorInfo* Find(absl::string_view name) const;
   absl::Span<const std::byte> Bytes(const SafetensorInfo& info) const;
-  // Whether all of it was there as it was when it was opened, up to now. FAILED_PRECONDITION /
-  // INPUT_CHANGED where somebody has written to it or cut it since, so that nobody knows what was
-  // read. One that was replaced or removed is what it was to who has it open.
+  // Checks that the file has not been written or truncated since Open(). FAILED_PRECONDITION /
+  // INPUT_CHANGED if it has: the bytes that were read are then unknown. OK if the path now has
+  // another file or none: the open file is unaffected.
   absl::Status CheckUnchanged() const;
 
-  // As if the file had them not; those that it has not are passed over.
+  // Removes tensors by name. Names that the file does not have are ignored.
   void LeaveAside(const std::vector<std::string>& names);
   bool IsLeftAside(absl::string_view name) const;
 
@@ -85,7 +87,7 @@ class SafetensorsFile {
   SafetensorMetadata metadata_;
 };
 
-// A tensor to be written.
+// A tensor to write.
 struct SafetensorView {
   std::string name;
   std::string dtype;
@@ -93,29 +95,30 @@ struct SafetensorView {
   absl::Span<const std::byte> bytes;
 };
 
-// A file that is being made: under a name of its own beside `path` until Commit, so that `path` is
-// whole or as it was, also where several are made at once. Movable. The destructor takes away what
-// was not committed.
+// Writes a file atomically. Until Commit() the bytes are in a temporary file beside `path`, so that
+// `path` is either the old or the complete new file, also with several writers. Movable. The
+// destructor removes a file that was not committed.
 class SafetensorsWriter {
  public:
-  // A file that is there is replaced, or what it links to; nothing else is. INVALID_ARGUMENT:
-  // FILE_ERROR where `path` is "-", or there and no regular file, OUTPUT_IS_INPUT where it is one
-  // of the files `inputs`, by whatever name. Errors of the system: it cannot be written.
+  // Creates the temporary file. Commit() then replaces a file at `path`, or the file that a link at
+  // `path` leads to. Errors, in this order: INVALID_ARGUMENT / OUTPUT_IS_INPUT if `path` is one of
+  // the files `inputs`, under any name; INVALID_ARGUMENT / FILE_ERROR if `path` is "-" or exists
+  // and is not a regular file; errors of the system.
   static absl::StatusOr<SafetensorsWriter> Create(const std::string& path,
                                                   const std::vector<std::string>& inputs = {});
   SafetensorsWriter(SafetensorsWriter&& other) noexcept { *this = std::move(other); }
   SafetensorsWriter& operator=(SafetensorsWriter&& other) noexcept;
   ~SafetensorsWriter();
 
-  // Where it writes until Commit().
+  // The path of the temporary file.
   const std::string& partial() const { return partial_; }
 
-  // Takes room on the disk for so many bytes, so that a disk that is full is found before there is
-  // anything to write: errors of the system. No error where the file system cannot.
+  // Reserves disk space, so that a full disk is detected before the work. Errors of the system. OK
+  // if the file system has no such function.
   absl::Status Reserve(int64_t bytes);
 
-  // Writes all, syncs it to the disk and gives the file its name. Once. Errors of the system: the
-  // name is as it was, unless it was only its folder that could not be synced.
+  // Writes all tensors, syncs them to the disk and renames the file to `path`. Call once. Errors of
+  // the system: `path` is unchanged, unless only the sync of its folder has failed.
   absl::Status Commit(const std::vector<SafetensorView>& tensors,
                       const SafetensorMetadata& metadata = {});
 
@@ -124,7 +127,7 @@ class SafetensorsWriter {
   absl::Status Begin();
 
   std::string path_, partial_;
-  std::FILE* file_ = nullptr;  // Null: nothing to take away.
+  std::FILE* file_ = nullptr;  // Null: nothing to remove.
 };
 
 }  // namespace annulus

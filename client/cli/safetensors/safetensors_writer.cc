@@ -30,8 +30,8 @@ absl::Status CannotWrite(const std::string& path, absl::string_view why) {
                    {"FILE_ERROR", {{"path", path}}, {}, {}});
 }
 
-// What is written in the place of: a name that nobody has, a file, or the one that a link leads to.
-// /dev/stdout is a link, and where it leads to a pipe that has no path.
+// The path to replace: `path` if it does not exist or is a file, else the target of the link.
+// /dev/stdout is a link; if it leads to a pipe, there is no path to replace.
 absl::StatusOr<std::string> TargetOf(const std::string& path) {
   if (path == "-") {
     return CannotWrite(path,
@@ -82,8 +82,8 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
   return writer;
 }
 
-// A file that nobody has, or a link of that name: process numbers are alike in containers, and a
-// name that can be guessed can be taken.
+// The name is random and must not exist. Process ids repeat between containers, and a name that can
+// be guessed could be taken by a link.
 absl::Status SafetensorsWriter::Begin() {
   constexpr int kTries = 16, kFlags = O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
   std::random_device random;
@@ -115,7 +115,7 @@ SafetensorsWriter::~SafetensorsWriter() {
 
 namespace {
 
-// The header of a file, behind its length.
+// The length and the header of a file.
 std::string HeaderOf(const std::vector<SafetensorView>& tensors,
                      const SafetensorMetadata& metadata) {
   nlohmann::json header = nlohmann::json::object();
@@ -133,10 +133,10 @@ std::string HeaderOf(const std::vector<SafetensorView>& tensors,
   return text.insert(0, reinterpret_cast<const char*>(&length), sizeof(length));
 }
 
-// On a file system that knows no such thing there is nothing to wait for.
+// A file system without fsync has nothing to wait for.
 bool Sync(int fd) { return fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP; }
 
-// True also where the file system cannot, which posix_fallocate would do by writing.
+// True also if the file system has no fallocate. posix_fallocate would emulate it by writing.
 bool TakeRoom(int fd, int64_t bytes) {
   while (bytes > 0 && fallocate(fd, /*mode=*/0, /*offset=*/0, bytes) != 0) {
     if (errno != EINTR) return errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL;
@@ -144,7 +144,7 @@ bool TakeRoom(int fd, int64_t bytes) {
   return true;
 }
 
-// A folder that may be written to and not be read cannot be opened for this.
+// A folder that is writable but not readable cannot be opened for a sync.
 bool SyncFolderOf(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
@@ -163,8 +163,7 @@ absl::Status SafetensorsWriter::Reserve(int64_t bytes) {
   return TakeRoom(fileno(file_), bytes) ? absl::OkStatus() : FileError("cannot write", path_);
 }
 
-// Synced before it has its name: else the name could outlive a crash of the machine, and the bytes
-// not.
+// Synced before the rename. Otherwise a crash of the machine could keep the name without the bytes.
 absl::Status SafetensorsWriter::Commit(const std::vector<SafetensorView>& tensors,
                                        const SafetensorMetadata& metadata) {
   const std::string header = HeaderOf(tensors, metadata);

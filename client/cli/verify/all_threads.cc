@@ -13,7 +13,7 @@ void ForEachOnAllThreads(int64_t count, absl::FunctionRef<void(int64_t)> work) {
   const auto take = [&] {
     for (int64_t n = next++; n < count; n = next++) work(n);
   };
-  // This thread is one of them.
+  // This thread works too.
   const auto others = static_cast<int>(std::min<int64_t>(AllowedCpuCount(), count) - 1);
   if (others <= 0) return take();
   WorkQueue threads(others, others);

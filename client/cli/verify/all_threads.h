@@ -7,8 +7,8 @@
 
 namespace annulus {
 
-// Calls work(0) … work(count − 1), each once and in any order, on as many threads as this thread
-// may use CPUs, and returns when all calls have ended. `work` must be thread-safe.
+// Calls work(0) … work(count − 1), once each and in any order, on as many threads as this thread
+// has CPUs. Returns when all calls have ended. `work` must be thread-safe.
 void ForEachOnAllThreads(int64_t count, absl::FunctionRef<void(int64_t)> work);
 
 }  // namespace annulus

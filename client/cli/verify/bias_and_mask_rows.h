@@ -11,23 +11,25 @@
 
 namespace annulus {
 
-// What the bias, the bit mask and the offset of a job say of a packed query row and a query head:
-// for verifiers.
+// The bias, bit mask and LSE offset of a job for a packed query row and a query head. For
+// verifiers.
 class BiasAndMaskRows {
  public:
-  struct Tensors {  // Packed; nullptr for what the job has not.
+  // Packed. Null: the job has no such tensor.
+  struct Tensors {
     const std::byte* bias = nullptr;
     const std::byte* bit_mask = nullptr;
     const std::byte* lse_offset = nullptr;
   };
-  // `spec` and `mask` must outlive this.
+  // `spec` and `mask` must outlive this object.
   BiasAndMaskRows(const AttentionSpec& spec, const MaskMap& mask, const Tensors& tensors);
 
-  // Of a packed key row of the row's sequence; −∞ where bias or bit mask hides it, 0 with neither.
+  // The bias for a packed key row of the same sequence: −∞ if bias or bit mask hides it, 0 without
+  // both.
   float BiasAt(int32_t head, int64_t row, int64_t key) const;
-  // Whether any key has one that is not 0.
+  // False if BiasAt() is 0 for all keys.
   bool HasBias() const { return pairs_.has_bias || pairs_.has_bits; }
-  double OffsetOf(int32_t head, int64_t row) const;  // 0: none.
+  double OffsetOf(int32_t head, int64_t row) const;  // 0 if the job has no offset.
 
  private:
   const AttentionSpec& spec_;

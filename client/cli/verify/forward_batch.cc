@@ -6,12 +6,13 @@
 namespace annulus {
 namespace {
 
-// Forwards, and backwards from the middle on: what reading keys costs is in proportion.
+// Forwards, and backwards from the middle. The cost of reading keys grows with the number of
+// streams.
 constexpr int64_t kMaxStreams = 2;
-// Of many blocks; rows of few are not worth to be cut.
+// The keys are cut into at most 16 parts of at least 16 blocks. Shorter rows are not cut.
 constexpr int64_t kMaxParts = 16, kBlocksOfPart = 16;
 
-// Numbers in two parts of bf16.
+// The product of two fp32 numbers as bf16x3: each is split into two bf16 parts.
 struct OfParts {
   float operator()(float a, float b) const {
     const float a_high = High(a), b_high = High(b);
@@ -26,7 +27,7 @@ struct Size {
   double operator()(double a, double b) const { return std::abs(a * b); }
 };
 
-// By the sum of the sizes of a product.
+// The size of a score, from the sum of the sizes of its product.
 double ScoreMagnitude(double product, double sizes, const RowRule& rule) {
   const double magnitude = sizes * std::abs(rule.scale);
   if (!rule.soft_cap.has_value()) return magnitude;
@@ -36,7 +37,7 @@ double ScoreMagnitude(double product, double sizes, const RowRule& rule) {
 
 }  // namespace
 
-// What a thread works in.
+// The buffers of one thread.
 struct ForwardBatch::Scratch {
   VisibleKeys seen;
   std::vector<double> exact;
@@ -85,7 +86,7 @@ bool ForwardBatch::SeesSome(Interval keys) const {
   });
 }
 
-// Calls use(block) for those of which some row sees a key.
+// Calls use(block) for the blocks with a key that a row sees.
 template <typename Use>
 void ForwardBatch::ForBlocks(const Order& order, Interval blocks, bool values, Use use) const {
   KeyBlock block;

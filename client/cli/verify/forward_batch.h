@@ -9,45 +9,51 @@
 
 namespace annulus {
 
-// Attention of one query row and head in fp64. All of it is 0, or −∞, where the row sees nothing.
+// Attention of one query row and head in fp64 ("exact"). If the row sees no key, all numbers are 0
+// or −∞.
 struct ExactRow {
   std::vector<double> out;
-  std::vector<double> sizes;  // Σ P |v|, where it is asked for.
+  std::vector<double> sizes;  // Σ P |v|, if requested.
   double lse = -std::numeric_limits<double>::infinity();
   double max_logit = -std::numeric_limits<double>::infinity();
   double scale = 0;  // Σ P · max |v|.
-  // Of all scores, by their weights, and of the largest: |scale| · Σ|q · k|, and what a soft cap
-  // leaves of that.
+  // scale| · Σ|q · k|, times the slope of a soft cap: the weighted mean over all scores, and the
+  // value at the largest score.
   double product = 0, product_of_max = 0;
 };
 
-// The same by the naive computation of docs/reference/numerics.md, in fp32, not yet rounded to the
-// output's type.
+// The same by the naive computation of docs/reference/numerics.md, in fp32, before rounding to the
+// output's type ("naive").
 struct NaiveRow {
   std::vector<float> out;
   double lse = -std::numeric_limits<double>::infinity();
   double max_logit = -std::numeric_limits<double>::infinity();
 };
 
-// Both, for query rows that share the keys of one key/value head, which are read in blocks. Work is
-// cut into parts that threads may take side by side: every TakeMax, then EndMax, then every
-// TakeExact and TakeNaive, then the answers. Parts depend on the job alone, and so do all numbers.
+// Computes exact and naive rows for query rows that share one key/value head, whose keys are read
+// in blocks. The work has parts for parallel threads. Order of the calls:
+// 1. TakeMax() for every part
+// 2. EndMax()
+// 3. TakeExact() for every part, and TakeNaive() for every order
+// 4. Exact() and Naive()
+//
+// The parts depend only on the job, so the results do not depend on the number of threads.
 class ForwardBatch {
  public:
-  // Of one key/value head. `orders`: in how many orders of the keys the naive sums are made. `job`
-  // must outlive this.
+  // The cells must share one key/value head. `orders` is the number of orders in which the naive
+  // sums are computed. `job` must outlive this object.
   ForwardBatch(const JobRows& job, const std::vector<RowCell>& cells, int64_t orders,
                bool with_sizes);
 
-  // How many parts TakeMax and TakeExact have.
+  // The number of parts of TakeMax() and TakeExact().
   int64_t parts() const { return parts_; }
-  // Orders that read the blocks alike: n with n mod streams() equal.
+  // The number of streams. Orders with equal n mod streams() read the blocks in the same order.
   int64_t streams() const;
 
   void TakeMax(int64_t part);
   void EndMax();
   void TakeExact(int64_t part);
-  // Orders of one stream.
+  // `orders` must belong to one stream.
   void TakeNaive(const std::vector<int64_t>& orders);
 
   int64_t size() const { return static_cast<int64_t>(rows_.size()); }
@@ -59,7 +65,7 @@ class ForwardBatch {
   struct Max {
     double exact = -std::numeric_limits<double>::infinity();
     float naive = -std::numeric_limits<float>::infinity();
-    bool sees = false;  // A key.
+    bool sees = false;  // True if the row sees a key.
   };
   struct ExactSums {
     double total = 0, product = 0, product_of_max = 0, scale = 0;
@@ -74,7 +80,7 @@ class ForwardBatch {
     RowCell cell;
     QueryRow query;
     std::vector<Max> max_of_part;
-    Max max, top;  // Of the keys, and with the sink.
+    Max max, top;  // `max` is over the keys, `top` also over the sink.
     std::vector<ExactSums> exact;
     std::vector<NaiveSums> naive;
   };
@@ -99,7 +105,7 @@ class ForwardBatch {
   const bool parts_of_bf16_;
   std::vector<Row> rows_;
   int32_t kv_head_ = 0;
-  Interval keys_;  // All that a row sees is among these.
+  Interval keys_;  // The smallest interval with all visible keys of the rows.
   int64_t parts_ = 1;
 };
 

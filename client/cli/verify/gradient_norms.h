@@ -9,21 +9,22 @@
 
 namespace annulus {
 
-// What the weights of a job of gradients are divided by, for its verifier, made from the scores and
-// not from the LSE that the job was given: fp32 has no room for it beside a score of −1e9.
+// The normalisation of the weights of a gradients job, for its verifier. It is computed from the
+// scores, not from the given LSE: beside a score of −1e9, fp32 has no room for the LSE.
 //
-// An LSE that is not finite stands: a row of −∞ adds nothing, and a NaN shows. Where all scores
-// would be more than 2^35 multiplications, the LSE stands in rows that were not picked, too, as
-// long as it is so near 0 (64) that its rounding is of no weight.
+// The given LSE is used as it is if:
+// - it is not finite: a row of −∞ adds nothing, and a NaN must show
+// - the scores of the whole job would take more than 2^35 multiplications, the row was not picked,
+//   and |LSE| <= 64, so that its rounding does not matter
 
 enum class GivenLse {
-  kJudged,  // Of a forward job: weights are made from the scores.
-  kTaken,   // A made number that the weights are defined by; every LSE stands.
+  kJudged,  // From a forward job: weights are computed from the scores.
+  kTaken,   // Synthetic: it defines the weights, and every LSE is used as it is.
 };
 
-// Of the query heads of one key/value head, [head of the group][packed query row], filled in where
-// they are needed: for the query rows `q_rows` and those that see one of the key rows `k_rows`,
-// both packed and increasing.
+// The norms for the query heads of one key/value head: [head of the group][packed query row]. Set
+// only for the query rows `q_rows` and for those that see a key row of `k_rows`. Both lists are
+// packed rows in increasing order.
 std::vector<std::vector<RowNorm>> GradientNorms(const JobRows& job, int32_t kv_head,
                                                 const std::vector<int64_t>& q_rows,
                                                 const std::vector<int64_t>& k_rows, GivenLse lse);

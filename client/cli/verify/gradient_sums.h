@@ -13,9 +13,9 @@
 
 namespace annulus {
 
-// What the verifier of gradients adds up, and by what it judges that.
+// Sums of the gradient verifier, and the numbers that judge them.
 
-// A product of vectors, summed in that order.
+// The dot product of a and b, summed in the given order.
 template <typename Real>
 Real Dot(const float* a, const float* b, int64_t size, const Order& order) {
   Real sum = 0;
@@ -26,10 +26,11 @@ Real Dot(const float* a, const float* b, int64_t size, const Order& order) {
   return sum;
 }
 
-// The naive error of a few rows or numbers is luck: over how many orders of the sums it is taken.
+// The number of orders of the naive sums. With few rows the naive error of a single order is
+// random.
 int64_t OrdersOf(int64_t judged);
 
-// Σ |a · b|: how far a product of vectors may cancel.
+// Σ |a · b|, the bound on cancellation in a dot product.
 double SumOfSizes(const float* a, const float* b, int64_t size);
 
 // max |of|.
@@ -53,7 +54,7 @@ struct BiasSums {
   std::vector<HeadErrors> errors;  // By head of the bias.
   int64_t width = 0, orders = 1;
   std::vector<double> exact;
-  std::vector<ErrorOfSum> sum_errors;  // As exact.
+  std::vector<ErrorOfSum> sum_errors;  // Indexed like `exact`.
   std::vector<std::vector<float>> naive;
 };
 

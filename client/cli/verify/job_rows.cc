@@ -9,7 +9,7 @@ namespace {
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
 float LargestOf(const float* values, int64_t size) {
-  // Side by side: each comparison waits for the last one of its own lane.
+  // Independent lanes, so that comparisons do not wait for one another.
   constexpr int64_t kLanes = 8;
   float lanes[kLanes] = {};
   int64_t i = 0;
@@ -45,7 +45,7 @@ void JobRows::LoadKeys(int32_t kv_head, Interval rows, KeyBlock* block) const {
   block->rows = rows;
   block->k.resize(spec_.head_dim * KeyBlock::kRows);
   const std::vector<float> keys = tensors_.Rows(TensorId::kK, kv_head, rows.begin, rows.length());
-  // Tile by tile: a whole column of the block lies in as many lines of memory as it has rows.
+  // Transposed in tiles: a whole column would touch one cache line for each row of the block.
   constexpr int64_t kTile = KeyBlock::kAtOnce;
   for (int64_t first = 0; first < rows.length(); first += kTile) {
     const int64_t count = std::min(kTile, rows.length() - first);

@@ -20,17 +20,17 @@
 
 namespace annulus {
 
-// The keys of one key/value head, block by block: whatever a verifier computes of a row takes
-// memory that does not grow with the keys.
+// A block of keys of one key/value head. Verifiers read keys in blocks, so that their memory does
+// not grow with the number of keys.
 struct KeyBlock {
-  static constexpr int64_t kRows = 512;  // At most.
-  // Products are made of so many keys side by side; the last ones of a block may be of no key.
+  static constexpr int64_t kRows = 512;  // The maximum number of keys in a block.
+  // Products are computed for this many keys at once. The last ones of a block may have no key.
   static constexpr int64_t kAtOnce = 16;
 
   Interval rows;             // Packed key rows.
   std::vector<float> k;      // [head_dim, kRows]
-  std::vector<float> v;      // [rows, value_dim], where they were asked for,
-  std::vector<float> max_v;  // and max |v| of each row.
+  std::vector<float> v;      // [rows, value_dim], if loaded.
+  std::vector<float> max_v;  // max |v| of each row, if loaded.
 };
 
 // A query row and head.
@@ -39,7 +39,7 @@ struct RowCell {
   int64_t row = 0;  // Packed.
 };
 
-// All of one that its scores take.
+// The data of one cell for its scores.
 struct QueryRow {
   std::vector<float> q;
   RowRule rule;
@@ -49,12 +49,12 @@ struct QueryRow {
 
 // The keys of a block that a query row sees.
 struct VisibleKeys {
-  std::vector<int64_t> at;  // Places in the block, increasing.
-  std::vector<float> bias;  // Of each.
+  std::vector<int64_t> at;  // Indices in the block, increasing.
+  std::vector<float> bias;  // The bias of each.
 };
 
-// The tensors of a job and its rules, as verifiers read them. Immutable, safe to share between
-// threads. `spec` and `tensors` (packed, as TensorTable(spec) lists them) must outlive it.
+// The tensors and rules of a job, as verifiers read them. Immutable and thread-safe. `spec` and
+// `tensors` (packed, as TensorTable(spec) lists them) must outlive this object.
 class JobRows {
  public:
   JobRows(const AttentionSpec& spec, const std::map<TensorId, const std::byte*>& tensors);
@@ -67,12 +67,12 @@ class JobRows {
   QueryRow Query(int32_t head, int64_t row) const;
   int32_t KvHeadOf(int32_t head) const { return head / (spec_.q_heads / spec_.kv_heads); }
 
-  // Fills `block` with the packed key rows `rows`, at most kRows.
+  // Loads the packed key rows `rows`, at most kRows, into `block`.
   void LoadKeys(int32_t kv_head, Interval rows, KeyBlock* block) const;
-  void LoadValues(int32_t kv_head, KeyBlock* block) const;  // Of the block's rows.
+  void LoadValues(int32_t kv_head, KeyBlock* block) const;  // For the block's rows.
 
-  // What a query row sees: without what bias or bit mask hides. Of all keys, packed; memory grows
-  // with these.
+  // The keys that a query row sees, after bias and bit mask: KeysOf() over all keys, packed (memory
+  // grows with their number); Sees() for one key; Find() in a block.
   std::vector<int64_t> KeysOf(int32_t head, int64_t row) const;
   bool Sees(int32_t head, int64_t row, int64_t key) const;
   void Find(const QueryRow& query, const KeyBlock& block, VisibleKeys* seen) const;
@@ -87,7 +87,7 @@ class JobRows {
   std::optional<DropoutRule> dropout_;
 };
 
-// The n-th block of the keys `rows`, and how many there are.
+// BlocksOf(): the number of blocks of the keys `rows`. BlockOf(): the n-th block.
 inline int64_t BlocksOf(Interval rows) {
   return (rows.length() + KeyBlock::kRows - 1) / KeyBlock::kRows;
 }
@@ -96,7 +96,7 @@ inline Interval BlockOf(Interval rows, int64_t n) {
   return {begin, std::min(begin + KeyBlock::kRows, rows.end)};
 }
 
-// What products multiply by: numbers as they are.
+// Plain multiplication.
 struct Whole {
   template <typename Real>
   Real operator()(Real a, Real b) const {
@@ -104,8 +104,9 @@ struct Whole {
   }
 };
 
-// Products of a query with keys [begin, end) of a block into out[begin, end), each summed over the
-// dimensions in that order. Writes up to kAtOnce − 1 numbers on either side, within kRows.
+// Computes the dot products of a query with keys [begin, end) of a block into out[begin, end), each
+// summed over the dimensions in `order`. May write up to kAtOnce − 1 numbers before and after this
+// range, within kRows.
 template <typename Real, typename Product = Whole>
 void ProductsOf(const QueryRow& query, const KeyBlock& block, int64_t begin, int64_t end, Real* out,
                 const Order& order = {}) {
@@ -124,7 +125,7 @@ void ProductsOf(const QueryRow& query, const KeyBlock& block, int64_t begin, int
   }
 }
 
-// Scores of the keys that a row sees, as `seen.at`.
+// The scores of the keys `seen.at`, in their order.
 template <typename Real, typename Product = Whole>
 void ScoresOf(const QueryRow& query, const KeyBlock& block, const VisibleKeys& seen,
               std::vector<Real>* scores, const Order& order = {}) {

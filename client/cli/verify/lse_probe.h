@@ -11,13 +11,16 @@
 
 namespace annulus {
 
-// Whether the LSE that a job of gradients was given can be the natural logarithm of its other
-// inputs, as far as a few rows show: for files that do not say the base. At most 16 rows of a head
-// each, the same ones for the same job, those with the fewest keys first, and no further one where
-// that would be more than 2^26 products; one row with keys is always looked at. An LSE passes that
-// is off by 1/32 of max(1, |LSE|): so much is no other arithmetic's error, and base 2 is 44 % off.
+// Checks on a few rows that the LSE given to a gradients job can be the natural logarithm for its
+// other inputs. For files without a note of the base.
+// - At most 16 pairs of row and head, the same ones for the same job, those with the fewest keys
+//   first.
+// - It stops before 2^26 products are exceeded, but checks at least one row with keys.
+// - The tolerance is 1/32 of max(1, |LSE|): more than any error of arithmetic; base 2 is off by 44
+//   %.
+//
 // `tensors`: all inputs of TensorTable(spec), packed. INVALID_ARGUMENT / LSE_MISMATCH, as
-// CheckLseOfRows.
+// CheckLseOfRows().
 absl::Status CheckLseOfFew(const AttentionSpec& spec,
                            const std::map<TensorId, const std::byte*>& tensors);
 

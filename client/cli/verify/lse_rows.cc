@@ -26,7 +26,7 @@ class LseChecker {
   LseChecker(const AttentionSpec& spec, const std::map<TensorId, const std::byte*>& tensors)
       : spec_(spec),
         job_(spec, tensors),
-        // Of fp32 nobody here knows whether the forward job multiplied numbers as bf16x3.
+        // It is unknown if the fp32 forward job multiplied in bf16x3; allow for it.
         tolerance_(2 * LseTolerance(spec.dtype == DataType::kFp32,
                                     /*bf16x3=*/spec.dtype == DataType::kFp32)) {}
 
@@ -61,7 +61,8 @@ class LseChecker {
 absl::Status JudgeLse(int64_t row, int32_t head, double lse, double exact, double tolerance) {
   const auto in_range = [](double value) { return std::isfinite(value) || value == -kInf; };
   if (!in_range(lse) || !in_range(exact) || lse == exact) return absl::OkStatus();
-  const double off = exact - lse;  // Infinite where one of them says that nothing is seen.
+  // Infinite if exactly one of them is −∞ (no visible key).
+  const double off = exact - lse;
   const double magnitude = std::isfinite(lse) ? std::max(1.0, std::abs(lse)) : 1;
   if (std::abs(off) <= tolerance * magnitude) return absl::OkStatus();
   const std::string sum = absl::StrFormat("%.6g", std::exp(off));

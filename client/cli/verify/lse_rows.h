@@ -11,18 +11,18 @@
 
 namespace annulus {
 
-// Whether the LSE that a job of gradients was given is that of its other inputs, as far as `count`
-// query rows of every head show, those that VerifyGradients recomputes: the weights of a row,
-// before dropout, and its sink's add up to 1. Each exponent may be off by twice what an LSE may be.
-// Rows whose LSE or scores are out of range are passed over. `tensors`: all inputs of
-// TensorTable(spec), packed. INVALID_ARGUMENT / LSE_MISMATCH with row and head: another mask, scale
-// or modifier than that of the forward job, or another file's LSE.
+// Checks that the LSE given to a gradients job belongs to its other inputs, on `count` query rows
+// of every head (those of VerifyGradients()): the weights of a row before dropout, with its sink's,
+// must sum to 1. The tolerance of the exponent is twice that of an LSE. Rows whose LSE or scores
+// are out of range are skipped. `tensors`: all inputs of TensorTable(spec), packed.
+// INVALID_ARGUMENT / LSE_MISMATCH with row and head: the forward job had another mask, scale or
+// modifier, or the LSE is from another file.
 absl::Status CheckLseOfRows(const AttentionSpec& spec,
                             const std::map<TensorId, const std::byte*>& tensors, int64_t count,
                             uint64_t seed);
 
-// The same of one row of a head by its exact LSE; `tolerance` times max(1, |lse|) is what it may be
-// off.
+// The check of one row and head, from its exact LSE. The LSE may differ by `tolerance` · max(1,
+// |lse|).
 absl::Status JudgeLse(int64_t row, int32_t head, double lse, double exact, double tolerance);
 
 }  // namespace annulus

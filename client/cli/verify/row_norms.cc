@@ -5,11 +5,11 @@
 namespace annulus {
 namespace {
 
-// Cells that share what is read of keys, how many such runs are held at once, and into how many
-// parts the keys of a run are cut, of so many blocks at least.
+// Cells that share the reading of keys; runs in memory at once; the maximum number of parts into
+// which the keys of a run are cut, and the minimum number of blocks of a part.
 constexpr int64_t kCellsOfRun = 64, kRunsAtOnce = 64, kMaxParts = 16, kBlocksOfPart = 16;
 
-// Consecutive cells against what any of them sees.
+// Consecutive cells, and the keys that any of them sees.
 class Run {
  public:
   Run(const JobRows& job, const RowCell* cells, int64_t count, bool naive)
@@ -44,7 +44,8 @@ class Run {
         ScoresOf<double>(queries_[i], block, seen, &exact);
         parts_[part][i].exact.Add(exact);
         if (!naive_) continue;
-        // A pass that makes weights again sums products as it likes.
+        // Another order than in ScoresOf(): a real backward pass also sums the products in its own
+        // order.
         ScoresOf<float>(queries_[i], block, seen, &naive, Order{1, 2});
         parts_[part][i].naive.Add(naive);
       }
@@ -75,12 +76,12 @@ class Run {
   const JobRows& job_;
   const bool naive_;
   const int32_t kv_head_;
-  Interval keys_;  // All that a row sees is among these.
+  Interval keys_;  // The smallest interval with all visible keys of the rows.
   std::vector<QueryRow> queries_;
   std::vector<std::vector<RowNorm>> parts_;
 };
 
-// Up to which an fp32 number has room for the logarithm of a sum: half its last place is 1/32.
+// The limit of |LSE| for NaiveWeightOf(): there half an ulp of an fp32 number is 1/32.
 constexpr float kLargeLse = 0x1p20f;
 
 struct Part {
@@ -94,7 +95,7 @@ float RowNorm::NaiveWeightOf(float score) const {
   const float lse = naive.Lse();
   if (std::abs(lse) <= kLargeLse) return std::exp(score - lse);
   const float weight = naive.WeightOf(score);
-  // In another order a score may be above the largest of its row, by no less than its last place.
+  // In another order a score may exceed the row's maximum by an ulp.
   return weight > 1 ? 1 : weight;
 }
 

@@ -11,8 +11,8 @@
 
 namespace annulus {
 
-// The sum that a row's weights are divided by, made from its scores as they come: sum = Σ exp(score
-// − max). NaN where a score is NaN or +∞.
+// The normaliser of a row's weights, from its scores in any number of steps: sum = Σ exp(score −
+// max). NaN if a score is NaN or +∞.
 template <typename Real>
 struct WeightSum {
   Real max = -std::numeric_limits<Real>::infinity();
@@ -38,24 +38,27 @@ struct WeightSum {
  private:
   void RaiseTo(Real most) {
     if (!(most > max)) return;
-    sum *= max == -std::numeric_limits<Real>::infinity() ? 0 : std::exp(max - most);  // NaN stays.
+    // A NaN stays a NaN.
+    sum *= max == -std::numeric_limits<Real>::infinity() ? 0 : std::exp(max - most);
     max = most;
   }
 };
 
-// Of one query row and head, sink included, before dropout: in fp64, and as the naive computation
-// of docs/reference/numerics.md has it, in fp32.
+// The normalisers of one query row and head, with the sink, before dropout: in fp64, and in fp32 by
+// the naive computation of docs/reference/numerics.md.
 struct RowNorm {
   WeightSum<double> exact;
-  WeightSum<float> naive;  // Of products that are summed in another order than ScoresOf has.
+  // From products summed in another order than in ScoresOf().
+  WeightSum<float> naive;
 
-  // By the sum's logarithm, as an fp32 LSE has it, as long as that has room for it.
+  // The weight exp(score − LSE), as with an fp32 LSE while its precision suffices; else from max
+  // and sum.
   float NaiveWeightOf(float score) const;
 };
 
-// Those of rows and heads that share one key/value head, from their scores alone, on all threads;
-// no number depends on how many these are. Keys are read in blocks. Costs a product of queries and
-// keys of `head_dim` numbers for each pair, twice with `naive`.
+// The normalisers of `cells`, which share one key/value head, from their scores, on all threads.
+// The results do not depend on the number of threads. Keys are read in blocks. Cost: one dot
+// product of `head_dim` numbers for each pair, two with `naive`.
 std::vector<RowNorm> NormsOf(const JobRows& job, const std::vector<RowCell>& cells, bool naive);
 
 }  // namespace annulus

@@ -13,14 +13,14 @@
 
 namespace annulus {
 
-// What makes a score of a product, and ends a row: numbers of one (row, head).
+// The numbers of one row and head that turn products into scores and end the row.
 struct RowRule {
   double scale = 1;
   std::optional<double> soft_cap, sink;
   double slope = 0, offset = 0;
-  int64_t position = 0;   // Among the packed key rows.
-  int64_t first_key = 0;  // Of the row's sequence.
-  // Dropout: the row of its sequence. nullptr: none.
+  int64_t position = 0;   // Position among the packed key rows.
+  int64_t first_key = 0;  // The first key of the row's sequence.
+  // Dropout, with the row's number in its sequence. Null: none.
   const DropoutRule* dropout = nullptr;
   double kept = 1;  // 1 − rate.
   int64_t sequence = 0, row = 0;
@@ -31,12 +31,12 @@ struct RowRule {
   }
 };
 
-// Of a packed query row and a query head, without dropout.
+// The rule of a packed query row and a query head, without dropout.
 RowRule MakeRowRule(const AttentionSpec& spec, const MaskMap& mask, const BiasAndMaskRows& pairs,
                     int32_t head, int64_t row);
 
-// The score of a packed key row by its product with the query row and the pair's bias, in Real
-// (docs/reference/numerics.md).
+// The score of a packed key row, from its product with the query row and the pair's bias, computed
+// in Real (docs/reference/numerics.md).
 template <typename Real>
 Real ScoreOf(Real product, const RowRule& rule, int64_t key_row, float bias) {
   Real score = product * static_cast<Real>(rule.scale) + static_cast<Real>(rule.offset);

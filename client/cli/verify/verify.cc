@@ -18,13 +18,14 @@
 namespace annulus {
 namespace {
 
-// The naive error of few outputs is luck: it is taken over several orders of the keys, as if so
-// many more outputs had been judged.
+// With few outputs the naive error of a single order is random. Several orders of the keys stand
+// for more outputs.
 constexpr int64_t kSteadySample = 4096;
 constexpr int64_t kMaxOrders = 32;
-// Query rows and heads that share what is read of keys, and how many of these are held at once.
+// Pairs of row and head that share the reading of keys, and the number of batches in memory at
+// once.
 constexpr size_t kCellsOfBatch = 16, kBatchesAtOnce = 64;
-// What a product of numbers in two parts of bf16 is off, as a part of it.
+// The relative error of a product in bf16x3.
 constexpr double kOfParts = 3 * 0x1p-18;
 
 std::map<TensorId, const std::byte*> TensorsOf(const VerifyInput& input) {
@@ -73,7 +74,7 @@ class Verifier {
   struct Work {
     ForwardBatch* batch = nullptr;
     int64_t part = 0;
-    std::vector<int64_t> orders;  // None: exact.
+    std::vector<int64_t> orders;  // Empty: the exact part.
   };
 
   void AddBatch(std::vector<RowCell>* cells) {
@@ -90,8 +91,9 @@ class Verifier {
     return parts;
   }
 
-  // Naive sums first, since they take longest. A stream's orders share what is read of the keys,
-  // and go to several threads where these would have nothing to do; the numbers are the same.
+  // Naive sums first, because they take longest. The orders of a stream share the reading of keys;
+  // they are distributed to several threads only if threads would be idle. The results are the
+  // same.
   std::vector<Work> SumsOfBatches() {
     std::vector<Work> sums;
     const int64_t threads = AllowedCpuCount(), batches = static_cast<int64_t>(batches_.size());
@@ -158,7 +160,7 @@ class Verifier {
     const std::vector<double> budgets = OutputBudgets(heads_, outputs, UlpOf(spec_.output_dtype()));
     for (int32_t head = 0; head < spec_.q_heads; ++head) {
       report->lse_part = std::max(report->lse_part, heads_[head].lse());
-      // The head nearest to its budget, or farthest above it; multiplied, as a budget may be 0.
+      // Multiplied, because a budget may be 0.
       const bool worse =
           heads_[head].answer() * report->output_budget > report->output_error * budgets[head];
       if (head > 0 && !worse) continue;
@@ -173,7 +175,7 @@ class Verifier {
   const std::map<TensorId, const std::byte*> tensors_;
   const JobRows job_;
   std::vector<HeadErrors> heads_;
-  std::vector<ForwardBatch> batches_;  // Not yet judged.
+  std::vector<ForwardBatch> batches_;  // Not judged yet.
   int64_t orders_ = 1;
 };
 

@@ -23,13 +23,13 @@ namespace {
 
 constexpr double kMinusInf = -std::numeric_limits<double>::infinity();
 
-// One query head of all query rows, and its key/value head of all key rows.
+// All query rows of one query head, and all key rows of its key/value head.
 struct HeadData {
   int32_t head = 0;
   std::vector<float> q, out, d_out, lse, d_lse, k, v;
-  std::vector<RowNorm> norms;  // Of the query rows that are asked for.
+  std::vector<RowNorm> norms;  // Set for the query rows that are needed.
 
-  // By a score of a row.
+  // The weight of a score.
   template <typename Real>
   Real Weight(int64_t row, Real score) const {
     if constexpr (sizeof(Real) == sizeof(float)) return norms[row].NaiveWeightOf(score);
@@ -101,23 +101,25 @@ class GradientVerifier {
 
   template <typename Real>
   struct Share {
-    Real weight = 0, d_score = 0;  // The latter times the scale.
+    Real weight = 0, d_score = 0;  // d_score includes the scale.
     Real d_bias = 0;
-    PairError error;  // Of double alone; d_score and delta times the scale.
+    // Only for double. d_score and delta include the scale.
+    PairError error;
   };
-  // Of all dimensions, and what it may be off where few are judged; of keys also dv.
+  // The gradient of one row, and its additional allowance if few rows are judged. For key rows: dk,
+  // then dv.
   struct Gradient {
     std::vector<double> values;
     double allowed = 0, dv_allowed = 0;
   };
 
-  // Rounded where Real is float: what the naive does.
+  // Rounds to the job's type if Real is float, as the naive computation does.
   template <typename Real>
   Real Rounded(Real value) const {
     return sizeof(Real) == sizeof(float) ? RoundTo(spec_.dtype, static_cast<float>(value)) : value;
   }
 
-  // What dropout makes of a weight.
+  // The factor of dropout.
   double KeptOf(int32_t head, int64_t row, int64_t key) const {
     if (!dropout_) return 1;
     const int64_t sequence = mask_.SequenceOfQuery(row);
@@ -134,7 +136,7 @@ class GradientVerifier {
            static_cast<Real>(data.d_lse[row]);
   }
 
-  // Of what a row adds up, whatever the key.
+  // The terms of a row that do not depend on the key.
   PairSizes SizesOf(const HeadData& data, int64_t row) const {
     PairSizes sizes;
     sizes.head_dim = dim_;
@@ -146,7 +148,7 @@ class GradientVerifier {
     return sizes;
   }
 
-  // Of a pair's score and product, too.
+  // Adds the terms of the pair's score and product.
   PairSizes SizesOf(const HeadData& data, int64_t row, int64_t key, double kept) const {
     PairSizes sizes = SizesOf(data, row);
     sizes.kept = kept;
@@ -239,7 +241,7 @@ class GradientVerifier {
     return {{sum.begin(), sum.end()}, error.Allowed() + 2 * Largest(of_delta.data(), dim_)};
   }
 
-  // dk, then dv.
+  // Returns dk, then dv.
   template <typename Real>
   Gradient KeyGradients(const std::vector<HeadData>& heads, int64_t key, const Order& order) const {
     const int64_t sequence = mask_.SequenceOfKey(key);
@@ -263,7 +265,7 @@ class GradientVerifier {
     return {std::move(both), dk_error.Allowed(), dv_error.Allowed()};
   }
 
-  // `answer` from `first` on of what is exact and naive.
+  // Compares `answer` with the elements of `exact` and `naive` from `first` on.
   void Judge(const Gradient& exact, const Gradient& naive, int64_t first,
              const std::vector<float>& answer, HeadErrors* errors) const {
     for (size_t i = 0; i < answer.size(); ++i) {
@@ -272,8 +274,8 @@ class GradientVerifier {
     }
   }
 
-  // Calls judge(row, exact, naive of each order) for each row, of what `make(row, order, kind)` has
-  // made on all threads: `kind` is a number of the type that it is to compute in.
+  // Calls judge(row, exact, naive of each order) for each row. make(row, order, kind) computes a
+  // gradient, on all threads, in the type of `kind`.
   template <typename Make, typename JudgeRow>
   void ForGradients(const std::vector<int64_t>& rows, Make make, JudgeRow judge) const {
     constexpr int64_t kAtOnce = 256;
@@ -305,7 +307,8 @@ class GradientVerifier {
     });
   }
 
-  // Of all picked rows; judged with the last head that adds to it.
+  // Adds a head's gradients of the bias in all picked rows. Judged with the last head that adds to
+  // them.
   void AddBiasGradients(const HeadData& data, const std::vector<int64_t>& rows) {
     const bool of_all = bias_->errors.size() == 1;
     HeadErrors& errors = bias_->errors[of_all ? 0 : data.head];
@@ -360,7 +363,7 @@ class GradientVerifier {
     const DataType dtype = tensors_.dtype(id);
     const std::vector<double> budgets = OutputBudgets(heads, rows, UlpOf(dtype));
     for (size_t head = 0; head < heads.size(); ++head) {
-      // Multiplied, as a budget may be 0.
+      // Multiplied, because a budget may be 0.
       if (heads[head].answer() * report->budget <= report->error * budgets[head] &&
           report->budget > 0) {
         continue;
@@ -380,8 +383,8 @@ class GradientVerifier {
   const int64_t dim_, value_dim_;
   std::optional<DropoutRule> dropout_;
   int64_t orders_ = 1;
-  std::vector<HeadErrors> d_sink_;  // By query head, where there are sinks.
-  std::optional<BiasSums> bias_;    // Where its gradient is asked for.
+  std::vector<HeadErrors> d_sink_;  // By query head; empty without sinks.
+  std::optional<BiasSums> bias_;    // Set if the job has d_bias.
 };
 
 }  // namespace

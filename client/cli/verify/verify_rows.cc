@@ -8,8 +8,8 @@
 namespace annulus {
 namespace {
 
-// The distance of neighbouring numbers of a type with `bits` of mantissa, the hidden one left out,
-// and `least` as the power of its smallest number, at a magnitude.
+// The ulp at a magnitude of a type with `bits` explicit bits of mantissa and a smallest number of
+// 2^`least`.
 template <int bits, int least>
 double Ulp(double magnitude) {
   return std::ldexp(1.0, magnitude == 0 ? least : std::max(std::ilogb(magnitude) - bits, least));

@@ -12,21 +12,21 @@
 
 namespace annulus {
 
-// What the verifiers of answers share.
+// Functions that the verifiers share.
 
-// One head of rows [begin, begin + count) of a tensor, as floats.
+// Rows [begin, begin + count) of one head of a tensor, as floats.
 std::vector<float> HeadRows(const TensorInfo& tensor, const std::byte* base, int32_t head,
                             int64_t begin, int64_t count);
 
-// The tensors of a job, packed, by what they are. What it is made of must outlive it.
+// The packed tensors of a job, by id. The constructor's arguments must outlive this object.
 class HeadTensors {
  public:
   HeadTensors(const AttentionSpec& spec, const std::map<TensorId, const std::byte*>& tensors)
       : table_(TensorTable(spec)), tensors_(tensors) {}
 
-  const std::byte* data(TensorId id) const;  // nullptr for one that is not there.
+  const std::byte* data(TensorId id) const;  // Null if there is none.
   DataType dtype(TensorId id) const { return FindTensor(table_, id)->dtype; }
-  // HeadRows of one that is there.
+  // HeadRows() of a tensor, which must exist.
   std::vector<float> Rows(TensorId id, int32_t head, int64_t begin, int64_t count) const {
     return HeadRows(*FindTensor(table_, id), tensors_.at(id), head, begin, count);
   }
@@ -36,13 +36,13 @@ class HeadTensors {
   const std::map<TensorId, const std::byte*>& tensors_;
 };
 
-// `value` rounded to a type and back.
+// `value` rounded to the type and back.
 float RoundTo(DataType dtype, float value);
 
-// The distance of neighbouring numbers of a type at a magnitude.
+// The function that returns the ulp of a type at a magnitude.
 double (*UlpOf(DataType dtype))(double magnitude);
 
-// `count` of [0, rows), distinct, in order; all where there are no more.
+// Selects `count` distinct rows of [0, rows), in increasing order; all if there are no more.
 std::vector<int64_t> PickRows(int64_t rows, int64_t count, uint64_t seed);
 
 }  // namespace annulus
