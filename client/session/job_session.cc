@@ -23,7 +23,7 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
       : options_(std::move(options)),
         observer_(observer),
         table_(TensorTable(options_.spec)),
-        machine_(CoordinatorLoopOptions(options_), SteadyNow()) {}
+        machine_(MachineOptions(options_), SteadyNow()) {}
 
   void Start();
   void Push(TensorChunk chunk, Credit credit);
@@ -33,14 +33,14 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
  private:
   using Stream = SessionStateMachine::Stream;
 
-  static SessionStateMachine::Options CoordinatorLoopOptions(const JobOptions& job);
+  static SessionStateMachine::Options MachineOptions(const JobOptions& job);
   void Post(std::function<void(Impl*)> function) {
     strand_.Post(
         [self = shared_from_this(), function = std::move(function)] { function(self.get()); });
   }
   void StartRunJob();
   void Do(SessionStateMachine::Actions actions);
-  void StartStreams(SessionStateMachine::ArenaPlan placement);
+  void StartStreams(SessionStateMachine::Placement placement);
   void StartCalls(const v1::Plan& plan);
   ShardHandlers HandlersOf(int32_t attempt, int32_t rank);
   void TakeOutputs(int32_t rank, const std::vector<TensorChunk>& chunks, const Credit& credit);
@@ -68,7 +68,7 @@ class JobSession::Impl : public std::enable_shared_from_this<JobSession::Impl> {
   absl::Time alarm_at_ = absl::InfiniteFuture();
 };
 
-SessionStateMachine::Options JobSession::Impl::CoordinatorLoopOptions(const JobOptions& job) {
+SessionStateMachine::Options JobSession::Impl::MachineOptions(const JobOptions& job) {
   SessionStateMachine::Options options;
   options.spec = &job.spec;
   options.inputs_in_memory = job.inputs.has_value();
@@ -110,7 +110,7 @@ void JobSession::Impl::Do(SessionStateMachine::Actions actions) {
   SetAlarm();
 }
 
-void JobSession::Impl::StartStreams(SessionStateMachine::ArenaPlan placement) {
+void JobSession::Impl::StartStreams(SessionStateMachine::Placement placement) {
   const v1::Plan& plan = placement.plan;
   rows_ = std::move(placement.rows);
   calls_.assign(plan.shards_size(), ShardCalls());

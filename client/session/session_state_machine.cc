@@ -63,7 +63,7 @@ void SessionStateMachine::OnPlaced(const std::string& job_id, const v1::Plan& pl
   if (progress_.attempt != 0 && !resends) return Fail(SendAgainError());
   absl::StatusOr<std::vector<ShardRows>> rows = RowsOfPlan(plan, *options_.spec);
   if (!rows.ok()) return Fail(rows.status());
-  waiting_ = ArenaPlan{job_id, plan, *std::move(rows)};
+  waiting_ = Placement{job_id, plan, *std::move(rows)};
   progress_.attempt = std::max(plan.attempt(), 1);
   progress_.state = v1::Job::STATE_UPLOADING;
   actions_.cancel_streams = live_streams_ > 0;

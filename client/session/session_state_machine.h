@@ -73,7 +73,7 @@ class SessionStateMachine {
 
   // A new attempt. Open an upload for each shard with input bytes and a download for each shard
   // with output bytes.
-  struct ArenaPlan {
+  struct Placement {
     std::string job_id;
     v1::Plan plan;
     std::vector<ShardRows> rows;  // By rank.
@@ -91,7 +91,7 @@ class SessionStateMachine {
   struct Actions {
     bool cancel_run_job = false;
     bool cancel_streams = false;  // All streams of the attempt. Each then ends soon.
-    std::optional<ArenaPlan> start;
+    std::optional<Placement> start;
     bool tell_progress = false;
     std::optional<End> end;  // Set once. Only cancel_run_job may follow.
   };
@@ -142,7 +142,7 @@ class SessionStateMachine {
   const Options options_;
   Actions actions_;  // Collected during the current event.
   JobProgress progress_;
-  std::optional<ArenaPlan> waiting_;  // A new attempt that waits for the end of the old streams.
+  std::optional<Placement> waiting_;  // A new attempt that waits for the end of the old streams.
   SessionStats seen_;
   // From the coordinator (DRAINING or later), or computed from the reports.
   std::optional<v1::JobStats> stats_;

@@ -153,7 +153,7 @@ void SessionWorld::Do(SessionStateMachine::Actions actions) {
   if (call_open_ && !call_cancelled_) Wrong("a failed session's call goes on");
 }
 
-void SessionWorld::Start(const SessionStateMachine::ArenaPlan& placement) {
+void SessionWorld::Start(const SessionStateMachine::Placement& placement) {
   for (const auto& [stream, standing] : streams_) {
     if (standing == Standing::kLive) Wrong("streams of two attempts at once");
   }

@@ -44,7 +44,7 @@ class SessionWorld {
   void Wrong(std::string what);
   void Alarm();
   void Do(SessionStateMachine::Actions actions);
-  void Start(const SessionStateMachine::ArenaPlan& placement);
+  void Start(const SessionStateMachine::Placement& placement);
   void JudgeEnd(const SessionStateMachine::End& end);
   void JudgeAnswer(const SessionStateMachine::End& end);
   // Of a job that ended well for another call with its request id.
