@@ -23,7 +23,7 @@
 namespace annulus {
 namespace {
 
-// The command that was being read.
+// The subcommand that was being parsed.
 const CLI::App& CommandOf(const CLI::App& app) {
   const std::vector<CLI::App*> parsed = app.get_subcommands();
   return parsed.empty() ? app : CommandOf(*parsed.back());
@@ -61,7 +61,7 @@ std::string TellUsageError(const CLI::App& app, const CLI::ParseError& error) {
 
 namespace {
 
-// `allowed`: the range, in words.
+// `allowed` is the range as text.
 template <typename T>
 absl::Status StoreInRange(const T& parsed, const Range<T>& range, const std::string& text,
                           const std::string& allowed, T* value) {
@@ -89,7 +89,7 @@ constexpr Unit kUnits[] = {
 };
 
 CLI::Option* AddAnySwitch(CLI::App* app, const Flag& flag, std::function<void(bool on)> store) {
-  // CLI11 takes any number for a flag's value, and fails in an undocumented way on what is none.
+  // CLI11 accepts any number as a flag's value and fails in an undocumented way on other text.
   const auto what_is_wrong = [](const std::string& text) {
     const bool is_one = text == "true" || text == "false";
     return is_one ? std::string() : absl::StrCat("'", text, "' is none of true|false");
@@ -173,7 +173,7 @@ bool IsEveryAddress(const std::string& host) {
 CLI::Option* AddText(CLI::App* app, const Flag& flag, const std::string& form,
                      const std::string& initial,
                      std::function<absl::Status(const std::string& text)> store) {
-  // What is wrong goes to ParseCommandLine as CLI11 wants it: by an exception.
+  // CLI11 expects an exception for an error; it reaches ParseCommandLine.
   auto parse = [name = flag.name, store = std::move(store)](const std::string& text) {
     const absl::Status status = store(text);
     if (!status.ok()) {

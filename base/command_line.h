@@ -17,18 +17,19 @@
 
 namespace annulus {
 
-// What is wrong with a command line, in one line: CLI11's words where they are good ones. `app`
-// has thrown `error`.
+// The fault of a command line, as one line of text that is safe on a terminal. Uses CLI11's message
+// unless there is a clearer one. `error` must have been thrown by `app`.
 std::string TellUsageError(const CLI::App& app, const CLI::ParseError& error);
 
-// The command lines of our programs: CLI11 with our units, ranges and exit codes. Every Add
-// function takes the initial content of *value as the default, which --help shows with the unit and
-// the range; a value outside the range, or of another form, is refused by ParseCommandLine.
+// Command lines of all programs: CLI11 with common units, ranges and exit codes. Every Add function
+// takes the initial value of *value as the default; --help shows it with the unit and the range.
+// ParseCommandLine refuses a value that is outside the range or has another form. `value` must
+// outlive the parse. Not thread-safe.
 
 struct Flag {
-  // With its dashes: "--lease".
+  // The name with its dashes: "--lease".
   std::string name;
-  // What it does, without unit, range and default.
+  // The effect of the flag, without unit, range and default.
   std::string help;
 };
 
@@ -39,56 +40,56 @@ struct Range {
   T max;
 };
 
-// A whole number; `unit` is a noun in the plural: "workers".
+// A whole number. `unit` is a plural noun: "workers".
 CLI::Option* AddInteger(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value,
                         const std::string& unit);
-// "250ms", "30s", "1h30m"; a bare 0.
+// A duration: "250ms", "30s", "1h30m", or 0 without a unit.
 CLI::Option* AddDuration(CLI::App* app, const Flag& flag, Range<absl::Duration> range,
                          absl::Duration* value);
-// "64MiB", "2GB", or a bare number of bytes.
+// A size: "64MiB", "2GB", or a number of bytes without a unit.
 CLI::Option* AddBytes(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value);
-// The same, or 0, of which `help` says what it stands for.
+// AddBytes, which also accepts 0. `help` must say what 0 means.
 CLI::Option* AddBytesOrZero(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value);
-// HOST:PORT with a port of 0 to 65535; an IPv6 host in brackets.
+// HOST:PORT with a port of 0 to 65535. An IPv6 host is in brackets.
 CLI::Option* AddAddress(CLI::App* app, const Flag& flag, std::string* value);
-// One of the choices; '_' in a given word equals '-'.
+// One of `choices`. '_' in the given word equals '-'.
 CLI::Option* AddChoice(CLI::App* app, const Flag& flag, const std::vector<std::string>& choices,
                        std::string* value);
-// The path of a file; whether it is there is not asked.
+// The path of a file; not empty. Does not check that the file exists.
 CLI::Option* AddFile(CLI::App* app, const Flag& flag, std::string* value);
-// The same, given once for each of several files; they keep their order.
+// AddFile for a flag that may be repeated. The files keep their order.
 CLI::Option* AddFiles(CLI::App* app, const Flag& flag, std::vector<std::string>* values);
-// A name of so many characters.
+// A name whose length is within `characters`.
 CLI::Option* AddName(CLI::App* app, const Flag& flag, Range<int64_t> characters,
                      std::string* value);
-// Text of another form, as --help shows it ("HOST[:PORT]"). `store` keeps the text, or says what is
-// wrong with it and keeps nothing.
+// Text of another form. --help shows `form` ("HOST[:PORT]"). `store` keeps the text, or returns an
+// error that says what is wrong with it and keeps nothing.
 CLI::Option* AddText(CLI::App* app, const Flag& flag, const std::string& form,
                      const std::string& initial,
                      std::function<absl::Status(const std::string& text)> store);
-// A flag without a value, --flag, or --flag=true, that may be switched off as well, --flag=false;
-// absent: not given.
+// A flag without a value, --flag, or with one: --flag=true, --flag=false. With std::optional,
+// absent means not given.
 CLI::Option* AddSwitch(CLI::App* app, const Flag& flag, std::optional<bool>* value);
 CLI::Option* AddSwitch(CLI::App* app, const Flag& flag, bool* value);
-// --log-level and --log-format.
+// Adds --log-level and --log-format.
 void AddLogFlags(CLI::App* app, LogOptions* options);
 
-// Parses, and adds --version. Nothing: the program goes on. Else the exit code to end with: 0 after
-// --help or --version (on standard output), 2 after one line on standard error that names what is
-// wrong. The wall at which CLI11's exceptions end.
+// Parses the command line; adds --version first. Returns nullopt if the program should continue,
+// else its exit code. It is 0 after --help or --version, which write to standard output. It is
+// kUsageExitCode after an error, which writes one line to standard error. No exception of CLI11
+// leaves this function.
 std::optional<int> ParseCommandLine(CLI::App* app, int argc, const char* const* argv);
 constexpr int kUsageExitCode = 2;
 
-// The parsers behind the flags, for other text of the same form. INVALID_ARGUMENT says what is
-// wrong.
+// The parsers of the flags, for other text of the same form. INVALID_ARGUMENT describes the fault.
 absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
 absl::StatusOr<std::pair<std::string, int>> ParseAddress(absl::string_view text);
-// The same, or HOST alone: port 0.
+// ParseAddress, which also accepts HOST alone, as port 0.
 absl::StatusOr<std::pair<std::string, int>> ParseHost(absl::string_view text);
-// Whether a host of an address stands for all addresses of the machine: "0.0.0.0", "[::]". One can
-// listen there, but not be reached.
+// True if a host of an address stands for all addresses of the machine: "0.0.0.0", "[::]". A
+// program can listen there, but clients cannot connect to it.
 bool IsEveryAddress(const std::string& host);
-// "64MiB" of 67108864: the largest unit that divides it.
+// The size in the largest binary unit that divides it: "64MiB" for 67108864.
 std::string FormatBytes(int64_t bytes);
 
 }  // namespace annulus

@@ -19,7 +19,7 @@ absl::Status NoList(absl::string_view text) {
   return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no list of CPUs, as 0-3,8 is"));
 }
 
-// "3" or "0-3".
+// Parses "3" or "0-3".
 bool ParseRange(absl::string_view text, int* first, int* last) {
   const std::vector<absl::string_view> ends = absl::StrSplit(text, absl::MaxSplits('-', 1));
   return absl::SimpleAtoi(ends.front(), first) && absl::SimpleAtoi(ends.back(), last) &&

@@ -10,18 +10,21 @@
 
 namespace annulus {
 
-// CPUs by their numbers, as Linux lists them: "0-3,8".
+// CPUs by number, in the format of Linux: "0-3,8".
 
-// Increasing. INVALID_ARGUMENT: no list, a number past what Linux can name (1,023), or one twice.
+// The CPUs in increasing order. INVALID_ARGUMENT: not a list, a number above 1,023 (the largest
+// that Linux can name here), or a number given twice.
 absl::StatusOr<std::vector<int>> ParseCpuList(absl::string_view text);
+// The text of `cpus`, which must be in increasing order.
 std::string CpuListText(const std::vector<int>& cpus);
 
-// Those that this thread may run on; none where Linux has numbers past 1,023 for them.
+// The CPUs on which this thread may run, in increasing order. Empty if Linux allows the thread CPUs
+// with numbers above 1,023.
 std::vector<int> AllowedCpus();
-// How many, at least 1.
+// The number of CPUs on which this thread may run; at least 1.
 int AllowedCpuCount();
-// Keeps this thread, and those that it starts from now on, to the CPUs. INVALID_ARGUMENT where one
-// of them is not allowed.
+// Restricts this thread, and threads that it starts later, to the CPUs. INVALID_ARGUMENT if one of
+// them is not allowed.
 absl::Status KeepToCpus(const std::vector<int>& cpus);
 
 }  // namespace annulus

@@ -6,11 +6,11 @@
 
 namespace annulus {
 
-// N of "cuda:N", 0 to 1023. INVALID_ARGUMENT for anything else, "cpu" and "auto" included, which
-// are devices' names, too.
+// The number N of "cuda:N", 0 to 1023. INVALID_ARGUMENT for other text, including the device names
+// "cpu" and "auto".
 absl::StatusOr<int> GpuNumber(absl::string_view device);
 
-// OK for "cpu", "auto" and "cuda:N".
+// OK for "cpu", "auto" and "cuda:N"; otherwise INVALID_ARGUMENT.
 absl::Status CheckDeviceName(absl::string_view device);
 
 }  // namespace annulus

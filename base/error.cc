@@ -14,7 +14,7 @@ constexpr absl::string_view kPayloadUrl = "annulus.v1/ErrorDetail";
 constexpr size_t kMaxReasonBytes = 63;
 constexpr size_t kMaxFields = 16;
 
-// The payload never leaves the process: a run of entries (tag, length in 4 bytes, bytes).
+// The payload never leaves the process. It is a list of entries: tag, length in 4 bytes, bytes.
 enum Tag : char {
   kReason = 'r',
   kKey = 'k',

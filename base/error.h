@@ -12,42 +12,40 @@
 
 namespace annulus {
 
-// One field of a request that is at fault. `field` is a path in the public proto's own names,
-// for example "spec.sequences[2].q_len".
+// A request field that is at fault. `field` is a path in the names of the public proto, for example
+// "spec.sequences[2].q_len".
 struct FieldViolation {
   std::string field;
   std::string description;
 };
 
-// What an error says beside its code and message. On the wire it becomes google.rpc.ErrorInfo
-// (domain "annulus.v1"), BadRequest and RetryInfo; inside a process it rides in the status's
-// payloads.
+// The detail of an error, besides its code and message. On the wire it is google.rpc.ErrorInfo
+// (domain "annulus.v1"), BadRequest and RetryInfo. Inside a process it is a payload of the status.
 struct ErrorDetail {
-  // UPPER_SNAKE_CASE, at most 63 characters; the same mistake has the same reason for ever.
+  // UPPER_SNAKE_CASE, at most 63 characters. The reason of a fault never changes.
   std::string reason;
   // Every dynamic part of the message, by name.
   std::map<std::string, std::string> metadata;
   // At most 16 are kept.
   std::vector<FieldViolation> fields;
-  // Present when the same request may succeed after this long.
+  // Present if the same request may succeed after this delay.
   std::optional<absl::Duration> retry_after;
 };
 
-// A status that carries `detail`. The message is for people; programs read the reason.
+// A status with `detail`. The message is for people; programs read the reason.
 absl::Status MakeError(absl::StatusCode code, absl::string_view message, const ErrorDetail& detail);
 
-// INVALID_ARGUMENT with one field at fault, the commonest error: the message is "field:
-// description".
+// INVALID_ARGUMENT for one field, the most common error. The message is "field: description".
 absl::Status InvalidField(absl::string_view reason, absl::string_view field,
                           absl::string_view description);
 
-// The detail that MakeError attached; an empty reason when there is none.
+// The detail that MakeError attached. Its reason is empty if there is none.
 ErrorDetail DetailOf(const absl::Status& status);
 
-// What programs read: the reason, or the name of the code ("INTERNAL") where the error has none.
+// The reason, for programs, or the name of the code ("INTERNAL") if there is none.
 std::string ReasonOrCode(const absl::Status& status);
 
-// What people read, in one line: "CODE / REASON: message".
+// The error as one line for people: "CODE / REASON: message".
 std::string ErrorText(const absl::Status& status);
 
 }  // namespace annulus

@@ -14,7 +14,7 @@ namespace {
 
 struct Character {
   uint32_t code = 0;
-  size_t bytes = 0;  // 0: no UTF-8.
+  size_t bytes = 0;  // 0: not UTF-8.
 };
 
 Character First(absl::string_view text) {

@@ -7,9 +7,9 @@
 
 namespace annulus {
 
-// The text as one line that a terminal shows as it is, whoever wrote it: lines are joined by
-// spaces, a tab is one, and control characters, what turns the direction of writing and bytes that
-// are no UTF-8 are written as "\x1b".
+// Makes text of any origin safe to show on a terminal, as one line. Lines are joined by spaces, and
+// a tab becomes a space. Control characters, characters that change the direction of writing, and
+// bytes that are not UTF-8 are written as "\x1b".
 std::string EscapeForTerminal(absl::string_view text);
 
 }  // namespace annulus

@@ -3,8 +3,8 @@
 
 namespace annulus {
 
-// Whatever hangs from here on, in a destructor or a thread that is waited for, the process ends
-// with `code` after so many seconds, if it has not ended before. Takes SIGALRM. A second call
+// Ends the process with `code` after `seconds`, unless it has ended before. Call it before an exit
+// that may hang, for example in a destructor or in joining a thread. Uses SIGALRM. A second call
 // replaces the first.
 void ExitInTime(int code, unsigned seconds);
 

@@ -15,7 +15,7 @@
 namespace annulus {
 namespace {
 
-// For a reader that is only slow.
+// Long enough for a slow reader.
 constexpr absl::Duration kPatience = absl::Milliseconds(100);
 
 struct Log {
@@ -38,7 +38,7 @@ spdlog::level::level_enum SpdlogLevel(LogLevel level) {
   return spdlog::level::info;
 }
 
-// Adds to each line what only the logger knows: its time and level. `%v` is the rest.
+// Adds to each line its time and level, which only the logger has. `%v` is the rest.
 const char* Pattern(LogFormat format) {
   return format == LogFormat::kJson ? R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%v)"
                                     : "%Y-%m-%dT%H:%M:%S.%eZ %L %v";
@@ -50,7 +50,7 @@ std::string JsonRest(const std::string& component, absl::string_view job,
   if (!component.empty()) line["component"] = component;
   if (!job.empty()) line["job"] = std::string(job);
   line["message"] = std::string(message);
-  // Text of others may be no UTF-8: replaced, for dump() throws otherwise.
+  // Text from elsewhere may not be UTF-8, and dump() would throw.
   const auto replace = nlohmann::ordered_json::error_handler_t::replace;
   return line.dump(-1, ' ', false, replace).substr(1);
 }

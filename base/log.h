@@ -13,38 +13,39 @@ namespace annulus {
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 enum class LogFormat { kText, kJson };
 
-// Reads "debug", "info", "warning", "error"; "text", "json". INVALID_ARGUMENT on anything else.
+// Parse "debug", "info", "warning", "error"; "text", "json". INVALID_ARGUMENT for other text.
 absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view text);
 absl::StatusOr<LogFormat> ParseLogFormat(absl::string_view text);
 
 struct LogOptions {
-  // Lines below it are dropped before their text is made.
+  // Lines below this level are dropped before their text is formatted.
   LogLevel level = LogLevel::kInfo;
   LogFormat format = LogFormat::kText;
-  // What every line says of its process: "coordinator", "worker-3". May be empty.
+  // The process, as named in every line: "coordinator", "worker-3". May be empty.
   std::string component;
-  // Where lines go; null is standard error. It must outlive the last line. Not owned.
+  // The destination; nullptr: standard error. Not owned; must outlive the last line.
   std::ostream* stream = nullptr;
 };
 
-// Configures the process's log. Call it once, before other threads log; without it the defaults of
-// LogOptions hold. A second call replaces the first: for tests.
+// Configures the log of the process. Call it once, before other threads log. Without a call, the
+// defaults of LogOptions apply. A second call, in tests, replaces the first.
 void InitLogging(const LogOptions& options);
 
-// What a line that belongs to no job gives as its job.
+// The `job` of a line that belongs to no job.
 inline constexpr absl::string_view kNoJob = "";
 
-// Whether a line of this level would be written.
+// True if a line of this level is written.
 bool LogEnabled(LogLevel level);
 
 // Writes one line: time (UTC), level, component, job id, message. Thread-safe, never fails, and
-// waits for nobody who does not read standard error (base/nonblocking_sink.h). Text is
-// for people: the message as it is, by base/escape_for_terminal.h, so that one call is one line;
-// what parses lines takes JSON, whose fields are time, level, component, job, message, and the
-// absent ones are left out.
+// waits only briefly if standard error is not read (base/nonblocking_sink.h).
+//
+// Text is for people: the message is escaped (base/escape_for_terminal.h), so one call writes one
+// line. JSON is for programs: its fields are time, level, component, job and message; empty fields
+// are left out.
 void WriteLog(LogLevel level, absl::string_view job, absl::string_view message);
 
-// LogInfo(job_id, "placed on ", count, " workers"): parts as for absl::StrCat.
+// LogInfo(job_id, "placed on ", count, " workers"). `parts` are those of absl::StrCat.
 template <typename... Parts>
 void LogAt(LogLevel level, absl::string_view job, const Parts&... parts) {
   if (LogEnabled(level)) WriteLog(level, job, absl::StrCat(parts...));

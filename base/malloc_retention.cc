@@ -7,7 +7,7 @@ namespace annulus {
 void RetainFreedMemory() {
   constexpr int kKept = 16 << 20, kOwnMapping = 8 << 20;
   mallopt(M_TRIM_THRESHOLD, kKept);
-  // Else what one says of trimming fixes this at 128 KiB.
+  // Setting the trim threshold would otherwise fix this one at 128 KiB.
   mallopt(M_MMAP_THRESHOLD, kOwnMapping);
 }
 

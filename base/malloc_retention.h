@@ -3,10 +3,10 @@
 
 namespace annulus {
 
-// For a process that is ours alone, at its start: what is freed is kept for who asks next, up to 16
-// MiB at the end of each of malloc's arenas. By itself glibc gives back what is more than the
-// largest buffers twice, so that the system takes, clears and maps again what every small job
-// needs.
+// Makes malloc keep freed memory for reuse, up to 16 MiB at the end of each of its arenas. By
+// default glibc returns what exceeds twice the largest buffers, and the system then takes, clears
+// and maps again the memory of every small job. Call it at the start of a process that runs only
+// our code.
 void RetainFreedMemory();
 
 }  // namespace annulus

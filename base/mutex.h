@@ -12,8 +12,8 @@ namespace annulus {
 
 class CondVar;
 
-// A std::mutex that clang's -Wthread-safety understands. Not recursive. The project's only lock:
-// ThreadSanitizer sees into it, and not into those of the system's Abseil.
+// A std::mutex with annotations for clang's -Wthread-safety. Not recursive. All product code uses
+// this lock: ThreadSanitizer instruments it, but not the locks of the system's Abseil.
 class CAPABILITY("mutex") Mutex {
  public:
   Mutex() = default;
@@ -22,7 +22,7 @@ class CAPABILITY("mutex") Mutex {
 
   void Lock() ACQUIRE() { mutex_.lock(); }
   void Unlock() RELEASE() { mutex_.unlock(); }
-  // True when it got the lock; never waits.
+  // Returns true if it got the lock. Never waits.
   bool TryLock() TRY_ACQUIRE(true) { return mutex_.try_lock(); }
 
  private:
@@ -42,27 +42,27 @@ class SCOPED_CAPABILITY MutexLock {
   Mutex* const mutex_;
 };
 
-// A condition variable for Mutex. Every wait may wake for no reason: call it in a loop over the
-// condition, which the caller's thread reads with the lock held.
+// A condition variable for Mutex. A wait may return without a signal. Call it in a loop that checks
+// the condition with the lock held.
 class CondVar {
  public:
   CondVar() = default;
   CondVar(const CondVar&) = delete;
   CondVar& operator=(const CondVar&) = delete;
 
-  // Wakes one, or every, waiting thread. The lock need not be held.
+  // Wake one, or all, waiting threads. The caller need not hold the lock.
   void Signal() { condition_.notify_one(); }
   void SignalAll() { condition_.notify_all(); }
 
-  // Releases `mutex` while it waits; holds it again when it returns.
+  // Releases `mutex` while it waits, and holds it again when it returns.
   void Wait(Mutex* mutex) REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
     condition_.wait(lock);
     lock.release();
   }
 
-  // As Wait, and gives up at `deadline`: false when the deadline has passed. A steady_clock
-  // deadline does not move when the system's clock is set.
+  // Wait, but only until `deadline`. Returns false if the deadline has passed. A steady_clock
+  // deadline is not affected by setting the system's clock.
   template <typename Clock, typename Duration>
   bool WaitUntil(Mutex* mutex, std::chrono::time_point<Clock, Duration> deadline) REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
@@ -78,8 +78,7 @@ class CondVar {
     return WaitUntil(mutex, absl::ToChronoTime(deadline));
   }
 
-  // As Wait, and gives up after `timeout`, which is measured by the steady clock: false when it has
-  // passed.
+  // Wait, but only for `timeout`, which the steady clock measures. Returns false if it has passed.
   bool WaitFor(Mutex* mutex, absl::Duration timeout) REQUIRES(mutex) {
     if (timeout == absl::InfiniteDuration()) {
       Wait(mutex);

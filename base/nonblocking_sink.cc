@@ -17,8 +17,8 @@
 namespace annulus {
 namespace {
 
-// Of a pipe that has room for anything, what goes in one piece and, by its only writer, without a
-// wait.
+// A pipe that is ready for writing takes this much in one piece and, from its only writer, without
+// blocking.
 constexpr size_t kPiece = PIPE_BUF;
 
 mode_t KindOf(int file) {
@@ -26,8 +26,8 @@ mode_t KindOf(int file) {
   return fstat(file, &status) == 0 ? status.st_mode & S_IFMT : 0;
 }
 
-// Others write by the same description, for whom it must go on to block; so must a file's, which
-// has one place to write at.
+// Opens a new description, because the one of `file` must stay blocking for its other writers. Not
+// for regular files: a new description would have a write position of its own.
 int OpenUnblocked(int file) {
   const mode_t kind = KindOf(file);
   if (kind != S_IFIFO && kind != S_IFCHR) return -1;
@@ -62,7 +62,7 @@ bool NonblockingSink::Write(absl::string_view text, absl::Time until) {
     const ssize_t written = socket_ ? send(file_, text.data(), piece, MSG_DONTWAIT | MSG_NOSIGNAL)
                                     : write(file_, text.data(), piece);
     if (written < 0 && errno == EAGAIN && wait > absl::ZeroDuration()) {
-      poll(nullptr, 0, 1);  // A terminal says that it has room when it has none.
+      poll(nullptr, 0, 1);  // A terminal may report room when it has none.
       continue;
     }
     if (written < 0 && errno == EINTR) continue;

@@ -12,16 +12,20 @@
 
 namespace annulus {
 
-// Lines to a file descriptor that nobody may be reading, as a pipe or a terminal whose reader
-// stands still: a line waits for `patience` in all, and where that was in vain those after it for
-// nothing until there is room again. What finds none is dropped, and the next line that finds some
-// comes behind one that says how many were. Where a pipe or a terminal cannot be opened anew
-// (another user's, no /proc) it is asked for room before each piece, which others may take
-// meanwhile. What the descriptor becomes later is not followed. Thread-safe.
+// Writes log lines to a file descriptor whose reader may have stopped reading, such as a pipe or a
+// terminal. Thread-safe.
+//
+// - A write of a line waits at most `patience` for room. After a timeout, later lines do not wait
+//   until there is room again.
+// - A line that finds no room is dropped. The next line that is written follows a note with the
+//   number of dropped lines.
+// - The sink opens a pipe or a terminal again in non-blocking mode. If that fails (another user's,
+//   or no /proc), it polls for room before each piece. Other writers may then take the room first.
+// - It does not follow the descriptor if that is later redirected.
 class NonblockingSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  // `lost`: what a line says for so many that were dropped, in the form of the lines' text. `file`
-  // is not owned, and its own writers' way with it stays as it is.
+  // `lost` returns the text of the note for a number of dropped lines, in the form of the other
+  // lines. `file` is not owned; its mode stays unchanged for its other writers.
   NonblockingSink(int file, absl::Duration patience, std::function<std::string(int64_t)> lost);
   ~NonblockingSink() override;
 
@@ -30,18 +34,19 @@ class NonblockingSink final : public spdlog::sinks::base_sink<std::mutex> {
   void flush_() override {}
 
  private:
-  // Whether all of it was written; waits for room until then, unless there was none before.
+  // Writes `text` and returns true if all of it was written. Waits for room until `until`, unless
+  // the previous write found none.
   bool Write(absl::string_view text, absl::Time until);
   bool WriteMessage(const spdlog::details::log_msg& message);
 
-  const int own_;   // A description that does not block; −1 where there is none.
-  const int file_;  // What is written to.
+  const int own_;   // A descriptor opened in non-blocking mode, owned; -1: none.
+  const int file_;  // The descriptor written to.
   const bool socket_;
   const absl::Duration patience_;
   const std::function<std::string(int64_t)> lost_;
   int64_t dropped_ = 0;
-  bool stalled_ = false;  // There was no room the last time.
-  bool cut_ = false;      // The last line had no end.
+  bool stalled_ = false;  // True if the last write found no room.
+  bool cut_ = false;      // True if the last line was written only in part.
 };
 
 }  // namespace annulus

@@ -18,11 +18,12 @@ namespace annulus {
 namespace {
 
 constexpr size_t kMostOutput = 4096;
-// A child may end without closing its output, which others may have: both are asked in turn.
+// A child may end without its output being closed, since others may hold it. So Await checks both
+// in turn.
 constexpr int kAskMilliseconds = 10;
 constexpr absl::Duration kKillTime = absl::Seconds(2);
 
-// 0, or errno.
+// Returns 0, or errno.
 int Spawn(const std::vector<std::string>& command, int output, pid_t* pid) {
   std::vector<char*> argv;
   for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
@@ -43,7 +44,7 @@ int Spawn(const std::vector<std::string>& command, int output, pid_t* pid) {
   return error;
 }
 
-// Takes what is there; false at the end of it.
+// Reads the available output. Returns false at its end.
 bool Read(int from, std::string* output) {
   char bytes[512];
   const ssize_t count = read(from, bytes, sizeof(bytes));
@@ -53,7 +54,8 @@ bool Read(int from, std::string* output) {
   return count > 0;
 }
 
-// The kernel keeps no child's end for who ignores SIGCHLD, and that is inherited.
+// If a process ignores SIGCHLD, which is inherited, the kernel does not keep the exit status of its
+// children.
 void KeepEnds() {
   struct sigaction action = {};
   if (sigaction(SIGCHLD, nullptr, &action) != 0) return;
@@ -61,7 +63,7 @@ void KeepEnds() {
     signal(SIGCHLD, SIG_DFL);
 }
 
-// Whether the child has ended, and how.
+// Returns true if the child has ended, and sets how.
 bool Ended(pid_t pid, ChildEnd* end) {
   int status = 0;
   const pid_t ended = waitpid(pid, &status, WNOHANG);
@@ -76,7 +78,7 @@ bool Ended(pid_t pid, ChildEnd* end) {
   return true;
 }
 
-// Until it has ended or the time is up.
+// Returns true once the child has ended, false at the deadline.
 bool Await(pid_t pid, int from, absl::Time deadline, ChildEnd* end) {
   pollfd output{from, POLLIN, 0};
   for (bool ended = false;;) {

@@ -11,20 +11,21 @@ namespace annulus {
 
 struct ChildEnd {
   enum class Kind : uint8_t {
-    kExited,      // `code`: its exit code.
-    kSignal,      // A signal ended it: `code`.
-    kLate,        // The time was up. It was killed.
-    kNotStarted,  // `code`: errno; ECHILD: it ran, and another thread took its end.
+    kExited,      // `code` is its exit code.
+    kSignal,      // `code` is the signal that ended it.
+    kLate,        // The limit passed, and it was killed.
+    kNotStarted,  // `code` is errno. ECHILD: it ran, but another thread reaped it.
   };
   Kind kind = Kind::kNotStarted;
   int code = 0;
   std::string output;  // The first 4 KiB of its standard output.
 };
 
-// Runs a program, `command[0]` with arguments, until it ends, for `limit` at most. It reads
-// nothing, shares this process's standard error, and has no signal blocked. Where this process
-// ignores SIGCHLD, as whoever started it may have left it, that gets its default. Blocks; what a
-// killed child that a driver holds on to leaves behind is not waited for. Any thread.
+// Runs `command[0]` with the arguments that follow, for at most `limit`, and returns how it ended.
+// The child's standard input is empty, it shares the standard error of this process, and no signal
+// is blocked in it. If this process ignores SIGCHLD, perhaps inherited from its parent, SIGCHLD is
+// set to its default. Blocks until the child has ended. It waits at most 2 s for a child that it
+// has killed: a driver may keep the process alive, which is then left behind. Any thread.
 ChildEnd RunChild(const std::vector<std::string>& command, absl::Duration limit);
 
 }  // namespace annulus

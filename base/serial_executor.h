@@ -10,30 +10,32 @@
 
 namespace annulus {
 
-// One at a time without a thread for it: whoever brings an event handles it, on its own thread, and
-// what others bring meanwhile. No thread has to wake for an event, which takes longer than to
-// handle one. A thread beside them keeps the time, and takes over from one that has worked for
-// others long enough. Thread-safe.
+// Handles events one at a time, without a thread of its own for them. A thread that posts an event
+// handles it itself, together with events that other threads post in the meantime. So no thread has
+// to wake up for an event, which takes longer than to handle one. The right to handle events is the
+// turn; one thread at a time has it. One more thread, the time keeper, runs ticks, and takes the
+// turn from a thread that has handled many events in a row. Thread-safe.
 class SerialExecutor {
  public:
-  // How much later than asked a tick may come: the thread does not wake for every change of the
-  // next one.
+  // How much later than due a tick may come: the time keeper does not wake up for every change of
+  // the due time.
   static constexpr absl::Duration kNap = absl::Milliseconds(5);
 
   struct Options {
-    // With the turn: handles one event that waits; false when none does.
+    // Called with the turn: handles one waiting event; returns false if there is none.
     std::function<bool()> work;
-    // With the turn: the time has come.
+    // Called with the turn when a tick is due.
     std::function<void()> tick;
-    // With the turn: when the next tick is due at the latest. One comes about every `longest_sleep`
-    // too. Events that wait are handled before it.
+    // Called with the turn: the time at which the next tick is due. There is also a tick about
+    // every `longest_sleep`. Waiting events are handled before a tick.
     std::function<absl::Time()> wake;
     std::function<absl::Time()> now;
     absl::Duration longest_sleep = absl::Seconds(1);
-    // Events that a thread handles in a row before it hands the turn over.
+    // The number of events that a thread handles in a row before it passes the turn to the time
+    // keeper.
     int most_in_a_row = 64;
-    // Without the turn, by each thread that has just had it: for what events left to be done that
-    // must hold up no others.
+    // Called without the turn, by each thread that has just had it. For work that events have left
+    // and that must not delay other threads.
     std::function<void()> after = [] {};
   };
 
@@ -42,32 +44,35 @@ class SerialExecutor {
   SerialExecutor(const SerialExecutor&) = delete;
   SerialExecutor& operator=(const SerialExecutor&) = delete;
 
-  // Nothing is handled before. Once.
+  // Starts handling events; none is handled before. Call it once.
   void Start() EXCLUDES(mutex_);
-  // An event may wait: it is handled here before this returns, or by the thread that has the turn.
+  // Call it after posting an event. The event is handled here before Take returns, or by the thread
+  // that has the turn.
   void Take() EXCLUDES(mutex_);
-  // The same, but never handled here: for who may hold a lock that handling takes. The time keeper
-  // does it, after its nap where it has one, unless somebody's Take() comes before.
+  // Take for a caller that may hold a lock which handling takes: never handles the event here. The
+  // time keeper does, after at most kNap, unless a Take() comes before.
   void Ask() EXCLUDES(mutex_);
-  // Waits for the turn's end. Nothing is handled once it has returned. Idempotent; not with the
-  // turn.
+  // Waits until no thread has the turn. No event is handled after Stop has returned. Idempotent.
+  // Must not be called with the turn.
   void Stop() EXCLUDES(mutex_);
 
  private:
   void Work() EXCLUDES(mutex_);
-  // Gives the turn back, unless there was a Take() since `asked`.
+  // Gives the turn back and returns true, unless there was a Take() or Ask() since `asked`.
   bool EndTurn(uint64_t asked) EXCLUDES(mutex_);
   void KeepTime() EXCLUDES(mutex_);
-  // Sleeps until the turn is this thread's, at `longest` at the latest; false at the end.
+  // Sleeps until this thread gets the turn, at `longest` at the latest, and returns true. Returns
+  // false after Stop().
   bool AwaitTurn(absl::Time longest) EXCLUDES(mutex_);
 
   const Options options_;
   Mutex mutex_;
   CondVar changed_;
-  bool busy_ GUARDED_BY(mutex_) = true;  // Somebody has the turn; before Start(), nobody may.
-  bool handed_over_ GUARDED_BY(mutex_) = false;  // To the time keeper.
-  bool aside_ GUARDED_BY(mutex_) = false;        // An Ask() waits, and nobody has the turn.
-  bool active_ GUARDED_BY(mutex_) = false;       // There was a turn since the time keeper looked.
+  // A thread has the turn. True before Start(), so that no thread gets it.
+  bool busy_ GUARDED_BY(mutex_) = true;
+  bool handed_over_ GUARDED_BY(mutex_) = false;  // The turn is passed to the time keeper.
+  bool aside_ GUARDED_BY(mutex_) = false;        // An Ask() waits and no thread has the turn.
+  bool active_ GUARDED_BY(mutex_) = false;  // There was a turn since the time keeper last slept.
   bool stopping_ GUARDED_BY(mutex_) = false;
   uint64_t asked_ GUARDED_BY(mutex_) = 0;
   absl::Time wake_ GUARDED_BY(mutex_) = absl::InfinitePast();

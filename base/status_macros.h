@@ -6,17 +6,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// RETURN_IF_ERROR(expression): evaluates an absl::Status once; returns it from the enclosing
-// function when it is not OK. The function returns absl::Status or absl::StatusOr.
+// RETURN_IF_ERROR(expression): evaluates an absl::Status once and, if it is not OK, returns it from
+// the enclosing function. The function must return absl::Status or absl::StatusOr.
 #define RETURN_IF_ERROR(expression)                  \
   do {                                               \
     ::absl::Status annulus_status = (expression);    \
     if (!annulus_status.ok()) return annulus_status; \
   } while (false)
 
-// ASSIGN_OR_RETURN(lhs, expression): evaluates an absl::StatusOr<T> once; on OK moves its value
-// into `lhs` (a declaration or an lvalue), else returns its status. A type with a comma in it, such
-// as std::pair<A, B>, needs `auto` on the left.
+// ASSIGN_OR_RETURN(lhs, expression): evaluates an absl::StatusOr<T> once. If it is OK, moves its
+// value into `lhs` (a declaration or an lvalue), else returns its status. Use `auto` in `lhs` for a
+// type that contains a comma, such as std::pair<A, B>.
 #define ASSIGN_OR_RETURN(lhs, expression) \
   ANNULUS_ASSIGN_OR_RETURN(ANNULUS_CONCAT(annulus_statusor_, __LINE__), lhs, expression)
 

@@ -8,9 +8,9 @@
 
 namespace annulus {
 
-// The time by a clock that runs on when somebody sets the machine's: for deadlines, leases and
-// durations inside one process. It starts at the time of day and may drift from it, so the two must
-// not be compared, nor must it leave the process. Any thread.
+// The current time by a clock that setting the machine's clock does not affect. For deadlines,
+// leases and durations inside one process. It starts at the time of day and may drift from it. So
+// do not compare it with the time of day, and do not send it to another process. Any thread.
 inline absl::Time SteadyNow() {
   static const absl::Time began = absl::Now();
   static const auto steady_began = std::chrono::steady_clock::now();

@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kLine = 64;
 
-// `target` is aligned to a line: a part of one would be written to memory on its own.
+// `target` must be aligned to a line: a part of a line would be a separate write to memory.
 void StreamLine(char* target, const char* source) {
   auto* to = reinterpret_cast<__m128i*>(target);
   const auto* from = reinterpret_cast<const __m128i*>(source);
@@ -30,7 +30,7 @@ void StreamLine(char* target, const char* source) {
 
 }  // namespace
 
-// Streaming stores are ordered by nothing else, the release of a lock included.
+// Only a fence orders streaming stores; the release of a lock does not.
 StreamingWriter::~StreamingWriter() { _mm_sfence(); }
 
 void StreamingWriter::Copy(void* target, const void* source, size_t size) {

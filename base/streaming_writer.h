@@ -6,12 +6,12 @@
 
 namespace annulus {
 
-// So many bytes that are written in one go are not read again from a core's own caches.
+// From this size on, bytes written at once are no longer in a core's own caches when they are read.
 inline constexpr int64_t kStreamedBytes = int64_t{4} << 20;
 
-// Copies of bytes that nobody reads soon: past the caches, so that the target's lines are neither
-// fetched before they are overwritten nor push others out. What it has written is visible to other
-// threads as any store is once the writer is gone. One thread at a time.
+// Copies bytes that are not read soon, bypassing the caches. So lines of the target are not fetched
+// before they are overwritten, and do not displace others. Once the writer is destroyed, its writes
+// are visible to other threads like any store. One thread at a time.
 class StreamingWriter {
  public:
   StreamingWriter() = default;
@@ -19,7 +19,7 @@ class StreamingWriter {
   StreamingWriter(const StreamingWriter&) = delete;
   StreamingWriter& operator=(const StreamingWriter&) = delete;
 
-  // As memcpy, of any size and alignment.
+  // memcpy for any size and alignment.
   void Copy(void* target, const void* source, size_t size);
 };
 

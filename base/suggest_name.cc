@@ -8,10 +8,10 @@
 namespace annulus {
 namespace {
 
-// Longer ones were not mistyped.
+// Longer words are not considered.
 constexpr size_t kMaxLetters = 64;
 
-// Optimal string alignment, by rows of its table.
+// Optimal string alignment distance, computed row by row.
 size_t Changes(absl::string_view a, absl::string_view b) {
   std::vector<size_t> before(b.size() + 1), last(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) last[j] = j;

@@ -8,9 +8,9 @@
 
 namespace annulus {
 
-// The name that somebody meant who wrote `word`: the one that takes the fewest letters added, left
-// out, replaced or swapped with the next, case aside; empty where that is more than a third of the
-// word's. The first of equals.
+// The name that `word` was probably meant to be: the one that needs the fewest letters added,
+// removed, replaced or swapped with the next, ignoring case. The first of equals. Empty if it needs
+// more changes than a third of the word's letters.
 std::string SuggestName(absl::string_view word, const std::vector<std::string>& names);
 
 }  // namespace annulus

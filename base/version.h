@@ -3,8 +3,8 @@
 
 namespace annulus {
 
-// Of all programs of a release, "MAJOR.MINOR.PATCH". What must be equal for them to work together
-// has numbers of its own: the control protocol's and the schedules'.
+// The version of all programs of a release, "MAJOR.MINOR.PATCH". Compatibility has numbers of its
+// own: the versions of the control protocol and of schedules.
 inline constexpr char kVersion[] = "0.1.0";
 
 }  // namespace annulus

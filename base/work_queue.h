@@ -11,19 +11,19 @@
 
 namespace annulus {
 
-// Threads that do what is posted; one thread does it in order. Thread-safe.
+// A queue of work with threads that run it. With one thread, work runs in order. Thread-safe.
 class WorkQueue {
  public:
-  // `limit`: pieces of work that may wait.
+  // `limit`: the number of pieces of work that may wait.
   explicit WorkQueue(size_t limit, int threads = 1);
-  // Does what is queued, then ends.
+  // Runs all queued work, then ends.
   ~WorkQueue();
 
-  // False, and nothing happens, where `limit` pieces wait.
+  // Adds work at the end. Returns false, and does nothing, if `limit` pieces wait.
   bool Post(std::function<void()> work);
-  // As Post, never refused: for work that frees something, and is bounded by what there is to free.
+  // Post without a limit. For work that frees resources, which is bounded by what there is to free.
   void PostAlways(std::function<void()> work);
-  // Before everything that waits; never refused.
+  // Adds work before all waiting work, without a limit.
   void PostFront(std::function<void()> work);
 
  private:

@@ -8,7 +8,8 @@
 namespace annulus {
 namespace {
 
-// Whether all ends stand still or move by one a row from `first` to `last`, `steps` rows later.
+// True if each end is fixed or moves by one key per row between `first` and `last`, which is
+// `steps` rows later.
 bool Straight(const Intervals& first, const Intervals& last, int64_t steps) {
   if (first.size() != last.size()) return false;
   for (size_t i = 0; i < first.size(); ++i) {
@@ -18,7 +19,7 @@ bool Straight(const Intervals& first, const Intervals& last, int64_t steps) {
   return true;
 }
 
-// Σ clamp(at + step·n, low, high) for n = 0 … rows − 1, step 0 or 1.
+// Σ clamp(at + step·n, within.begin, within.end) for n = 0 … rows − 1; step is 0 or 1.
 int64_t SumClamped(int64_t at, int64_t step, int64_t rows, Interval within) {
   if (step == 0) return rows * std::clamp(at, within.begin, within.end);
   const int64_t below = std::clamp<int64_t>(within.begin - at, 0, rows);
@@ -107,7 +108,7 @@ void IntervalPieces::AddRows(const MaskedSequence& of, absl::Span<const MaskRang
   }
 }
 
-// Rows that go on as the piece before them join it.
+// Joins the rows to the last piece if they continue it.
 void IntervalPieces::AddPiece(int64_t begin, const Intervals& first, const Intervals& last,
                               int64_t rows) {
   if (!pieces_.empty()) {
@@ -242,7 +243,7 @@ int64_t IntervalPieces::Area(Interval rows, Interval keys) const {
     for (const Sweep& sweep : part.sweeps) {
       const int64_t begin = sweep.keys.begin + sweep.begin_step * part.skip;
       const int64_t end = sweep.keys.end + sweep.end_step * part.skip;
-      // Ends never move back.
+      // Ends never move backwards.
       const int64_t last_end = end + sweep.end_step * more;
       if (begin >= keys.end || last_end <= keys.begin) continue;
       if (begin >= keys.begin && last_end <= keys.end) {

@@ -11,46 +11,52 @@
 
 namespace annulus {
 
-// A range list, cut at every row where a range begins or ends: rows of a strip share their ranges.
-// Made once for a mask.
+// A range list, cut into strips at every query row where a range begins or ends. All rows of a
+// strip lie in the same ranges. Depends on the mask alone; make it once per mask. Immutable.
 class RangeBands {
  public:
   explicit RangeBands(const std::vector<MaskRange>& ranges);
 
-  // How many strips have rows of 0 … q_len. They are in order, the first begins at row 0, and the
-  // last of all has no end and no ranges.
+  // The number of strips that have rows in [0, q_len). Strips are in row order. Strip 0 begins at
+  // row 0. The last strip of the list has no end and no ranges.
   int64_t strips(int64_t q_len) const;
-  // Its rows of 0 … q_len.
+  // The rows of `strip`, clipped to [0, q_len).
   Interval RowsOf(int64_t strip, int64_t q_len) const;
-  // Its ranges, of the list that the strips were made from.
+  // The ranges of `strip`. `list` must be the list given to the constructor.
   std::vector<MaskRange> RangesOf(int64_t strip, const std::vector<MaskRange>& list) const;
 
  private:
   struct RowBlock {
     int64_t begin = 0;
-    int64_t first = 0;  // Of its numbers in open_.
+    int64_t first = 0;  // Index of the first range number in open_.
   };
   std::vector<RowBlock> strips_;
-  std::vector<int32_t> open_;  // Numbers of ranges, strip by strip.
+  std::vector<int32_t> open_;  // Range numbers, strip by strip.
 };
 
 struct MaskedSequence;
 
-// The rows of one sequence under a mask with ranges, cut into pieces in which the intervals of keys
-// that a row sees keep their number, and their ends stand still or move one key a row. Questions
-// cost a look-up and a few operations for each piece that they touch. Immutable.
+// The visible keys of one sequence under a mask with ranges, stored as pieces of query rows. In a
+// piece, each row sees the same number of key intervals, and each end of an interval is fixed or
+// moves by one key per row.
+//
+// Rows are rows of the sequence: query rows in [0, q_len), key rows in [0, kv_len). A query costs
+// one look-up plus a few operations for each piece that it touches. Immutable, so threads may share
+// it. Rule: docs/reference/numerics.md, "Masks".
 class IntervalPieces {
  public:
   IntervalPieces(const Mask& mask, const RangeBands& strips, int64_t q_len, int64_t kv_len);
 
-  // Of one row, in order.
+  // The keys that `row` sees, in order.
   Intervals KeysOf(int64_t row) const;
-  // Calls fn(rows, what they see) for pieces of `rows`, in order. fn may change what it is given.
+  // Calls fn(part, keys visible to `part`) for each piece that has some of `rows`, in order. fn may
+  // modify its second argument.
   void ForEachSweep(Interval rows, absl::FunctionRef<void(Interval, MovingIntervals&)> fn) const;
-  // Appends keys that some row of `rows` sees, as intervals in any order.
+  // Appends the keys that at least one row of `rows` sees. The intervals are in any order and may
+  // overlap.
   void AddVisible(Interval rows, std::vector<Interval>* keys) const;
   bool SeesAny(Interval rows, Interval keys) const;
-  // Visible pairs of rows × keys.
+  // The number of visible (query, key) pairs in rows × keys.
   int64_t Area(Interval rows, Interval keys) const;
 
   int64_t pieces() const { return static_cast<int64_t>(pieces_.size()); }
@@ -60,13 +66,14 @@ class IntervalPieces {
     int64_t begin = 0;
     int32_t first_sweep = 0;
   };
-  // A piece's part of some rows: `skip` rows after the piece's first, `rows` of them.
+  // The part of a piece that lies in some given rows. It begins `skip` rows after the first row of
+  // the piece and has `rows` rows.
   struct Part {
-    absl::Span<const Sweep> sweeps;  // Of the piece's first row.
+    absl::Span<const Sweep> sweeps;  // The intervals of the piece's first row.
     int64_t skip = 0, rows = 0;
   };
 
-  // Pieces that are asked about together: what rows of all of them see is worked out once.
+  // The number of pieces in a block. The keys visible to a whole block are computed once.
   static constexpr int64_t kBlock = 32;
 
   void AddRows(const MaskedSequence& of, absl::Span<const MaskRange> ranges, Interval rows);
@@ -78,19 +85,21 @@ class IntervalPieces {
     return piece + 1 < pieces() ? pieces_[piece + 1].begin : q_len_;
   }
   template <typename Fn>
-  void ForEachPart(Interval rows, Fn fn) const;  // Until fn says false.
-  // Until fn(keys) says false: what rows of parts and of whole blocks see.
+  // Calls fn(part) in row order until it returns false.
+  void ForEachPart(Interval rows, Fn fn) const;
+  // Calls fn(keys) for the keys that each part, or each whole block, sees, until fn returns false.
   template <typename Fn>
   void ForEachVisible(Interval rows, Fn fn) const;
 
   int64_t q_len_;
   std::vector<Piece> pieces_;
   std::vector<Sweep> sweeps_;
-  std::vector<std::vector<Interval>> seen_;  // By block of pieces, as a set.
+  // For each block of pieces: the keys it sees, sorted and disjoint.
+  std::vector<std::vector<Interval>> seen_;
 };
 
-// How many parts the rows of a sequence are cut into at most, before those that go on straight are
-// joined: what making IntervalPieces costs. Counts no further than a little past `limit`.
+// An upper bound on the number of pieces of a sequence, before neighbours that continue each other
+// are joined. It is the cost of constructing IntervalPieces. Stops counting a little above `limit`.
 int64_t CountCuts(const Mask& mask, const RangeBands& strips, int64_t q_len, int64_t kv_len,
                   int64_t limit);
 

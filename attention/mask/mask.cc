@@ -8,10 +8,10 @@
 namespace annulus {
 namespace {
 
-// To cut rows takes as long as to ask for a few.
+// Below this many rows, evaluating each row is as cheap as cutting them.
 constexpr int64_t kFewRows = 16;
 
-// What the sequence's rows see, ranges aside; as MaskMap::ForEachSweep.
+// MaskMap::ForEachSweep for rows of one sequence, without regard to ranges.
 void ForEachSweepOfRule(const MaskedSequence& of, Interval rows,
                         absl::FunctionRef<void(Interval, MovingIntervals&)> fn) {
   const auto sweep = [&](Interval part) {
@@ -246,7 +246,7 @@ Coverage MaskMap::Classify(int32_t q_head, Interval q_rows, Interval k_rows) con
   const int64_t area = Area(q_head, q_rows, k_rows);
   if (area == 0) return Coverage::kEmpty;
   if (area < q_rows.length() * k_rows.length()) return Coverage::kPartial;
-  // All of it, so the rectangle lies in one sequence.
+  // All pairs are visible, so the rectangle lies in one sequence.
   const bool bits = HasBits(q_head, SequenceOfQuery(q_rows.begin));
   return bits ? Coverage::kPartial : Coverage::kFull;
 }

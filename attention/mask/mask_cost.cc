@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// Ranks that have some of so many rows side by side, wherever these begin.
+// The most ranks that can own some of `rows` consecutive rows, wherever the rows begin.
 int64_t RanksOf(int64_t rows, int64_t stripe, int32_t world_size) {
   return rows == 0 ? 0 : std::min<int64_t>(world_size, (rows + stripe - 2) / stripe + 1);
 }
@@ -32,7 +32,7 @@ int64_t CountRangeCuts(const AttentionSpec& spec, const MaskGroups& groups, int6
       const RangeBands& own = strips.try_emplace(number, mask.ranges).first->second;
       at->second = CountCuts(mask, own, sequence.q_len, sequence.kv_len, most - cuts);
     }
-    // Also what has nothing to cut was looked at.
+    // A pair with nothing to cut costs a visit too.
     cuts += std::max<int64_t>(1, at->second);
   });
   return cuts;

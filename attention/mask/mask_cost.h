@@ -8,33 +8,39 @@
 
 namespace annulus {
 
-// What planning the masks of a spec costs, beside its rows and ranks. Masks are valid one by one
-// and name heads that exist; lengths are at least 0; `groups` are those of the spec.
+// The planning cost of a spec's masks, apart from its rows and ranks. Validate() bounds it.
+// Requires: each mask is valid by itself and names existing heads, lengths are at least 0, and
+// `groups` was made from the same spec.
 
-// Parts that range lists cut the rows of all sequences into (attention/mask/interval_pieces.h), for
-// each mask that some head follows there; at least one. What is planned goes through them one by
-// one. Counts no further than a little past `most`, in time that is linear in it and in the ranges.
+// The number of parts into which range lists cut the rows of all sequences
+// (attention/mask/interval_pieces.h). Each mask with ranges counts once per sequence in which some
+// head follows it, and as at least one part. Planning visits the parts one by one. Stops counting a
+// little above `most`; takes time linear in `most` and in the number of ranges.
 int64_t CountRangeCuts(const AttentionSpec& spec, const MaskGroups& groups, int64_t most);
 
-// More than any sequence has; sums of a few stay in range.
+// Above the length of any sequence, and small enough that sums of a few do not overflow.
 inline constexpr int64_t kMostRows = int64_t{1} << 60;
-// Keys that a row sees around itself, however long the sequence: kMostRows or more where all of
-// them, or all on one side.
+// The span of a mask: the number of consecutive keys that a row sees around its position, for a
+// sequence of any length. kMostRows or more if the mask bounds the keys on at most one side.
 int64_t SpanOf(const Mask& mask);
-// Such spans that `q_len` rows of a sequence have side by side; 0 where one holds all rows.
+// The number of spans that `q_len` rows of a sequence fill; 0 if one span holds all rows.
 int64_t SpansOf(const Mask& mask, int64_t q_len);
 
-// The most that StripedMeetings may be, so that a plan takes seconds at most.
+// The upper limit of StripedMeetings. It keeps the time to plan a job at seconds.
 inline constexpr int64_t kMaxStripedMeetings = int64_t{1} << 20;
 
-// The most sequences × ranks under the layout zigzag-per-sequence: the plan, in which each shard
-// has two ranges of each sequence, travels as one message.
+// The upper limit of sequences × ranks under the layout zigzag-per-sequence. Each shard of such a
+// plan has two ranges in each sequence, and the plan travels as one message.
 inline constexpr int64_t kMaxSequenceCuts = 8192;
 
-// Under the striped layout, with stripes of `stripe` rows on `world_size` ranks: pairs of ranks of
-// which one has queries and the other one keys of a sequence, of all sequences and classes of heads
-// together, as often as the sequence has spans for the class. Each is planned for itself. 0 on one
-// rank, which needs nothing of others. Counts no further than a little past kMaxStripedMeetings.
+// The number of rank pairs that a striped plan considers, with stripes of `stripe` rows on
+// `world_size` ranks. For each sequence and class of heads it counts
+//
+// - the pairs of a rank with queries and a rank with keys of the sequence,
+// - times the number of spans (SpansOf) that the sequence has for the class, at least 1.
+//
+// Planning treats each one separately. 0 on one rank, which needs nothing from others. Stops
+// counting a little above kMaxStripedMeetings.
 int64_t StripedMeetings(const AttentionSpec& spec, const MaskGroups& groups, int64_t stripe,
                         int32_t world_size);
 

@@ -39,7 +39,7 @@ MaskGroups::MaskGroups(const AttentionSpec& spec) {
 void MaskGroups::ForEachFollowed(const AttentionSpec& spec,
                                  absl::FunctionRef<void(int32_t, const Sequence&)> fn) const {
   const auto none = static_cast<int32_t>(spec.masks.size());
-  std::vector<std::set<int32_t>> masks;  // Of each group.
+  std::vector<std::set<int32_t>> masks;  // By group.
   for (const std::vector<int32_t>& of_head : mask_of_head) {
     masks.emplace_back(of_head.begin(), of_head.end()).erase(none);
   }

@@ -8,8 +8,8 @@ namespace {
 
 int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
-// Keys of one range that row `row` sees: the causal edge ends in the range's last corner, the
-// inverse edge starts in its first.
+// The keys of one range that `row` sees. The causal edge ends in the range's last corner; the
+// inverse edge starts in its first corner.
 Interval KeysOfRange(const MaskRange& range, int64_t row) {
   if (row < range.q_begin || row >= range.q_end) return {};
   Interval keys{range.k_begin, range.k_end};
@@ -22,7 +22,7 @@ Interval KeysOfRange(const MaskRange& range, int64_t row) {
   return keys;
 }
 
-// order ∧ local for the row at position p; empty where end <= begin. Both ends grow with p.
+// order ∧ local for the row at position p; empty if end <= begin. Neither end decreases as p grows.
 Interval LocalKeys(const Mask& mask, int64_t p, Interval order) {
   Interval local = order;
   if (mask.window_left) local.begin = std::max(local.begin, p - *mask.window_left);
@@ -39,9 +39,9 @@ Interval OrderedKeys(const Mask& mask, int64_t p, int64_t kv_len) {
   return {0, std::min(kv_len, std::max(p + 1, mask.prefix.value_or(0)))};
 }
 
-// In a part of the rows where one chunk and the same ranges hold, the number of visible keys is a
-// function of the row that bends only where an edge that moves with the row (j = row + moving)
-// meets one that does not (j = fixed).
+// The edges of visibility for rows of one chunk inside the same ranges. The number of visible keys
+// is piecewise linear in the row. Its slope changes only where a moving edge (j = row + moving)
+// crosses a fixed one (j = fixed).
 struct Edges {
   std::vector<int64_t> fixed, moving;
 };
@@ -97,8 +97,8 @@ Intervals KeysOfRule(const MaskedSequence& of, int64_t row) {
   return Normalized(Intervals{LocalKeys(of.mask, p, order), always});
 }
 
-// A row inside the keys sees its own position, so that neighbours' intervals touch and sweep from
-// the first one's begin to the last one's end.
+// A row whose position is a key sees that key. So the intervals of neighbouring rows touch, and
+// together they reach from the begin of the first to the end of the last.
 Intervals KeysOfRuleSwept(const MaskedSequence& of, Interval rows) {
   const int64_t first = rows.begin + of.shift, last = rows.end - 1 + of.shift;
   const Interval order = OrderedKeys(of.mask, last, of.kv_len);
@@ -136,12 +136,12 @@ AlikeRows RowsAlike(const MaskedSequence& of, Interval rows, Interval keys) {
   if (!of.mask.chunk) return {rows};
   const int64_t chunk = *of.mask.chunk, always = of.mask.always_visible.value_or(0);
   const int64_t begin = rows.begin + of.shift;
-  // A chunk that is always visible makes no difference to its rows.
+  // always_visible covers these chunks entirely, so chunk limits hide nothing from their rows.
   const int64_t covered = FloorDiv(always, chunk) * chunk;
   if (begin < covered) return {{rows.begin, std::min(rows.end, covered - of.shift)}};
   const bool whole = begin % chunk == 0 && rows.length() >= chunk;
   if (!whole || begin < always) return {RowsOfChunk(of, rows)};
-  // How far it is, in chunks, to where the order, or the keys that they have, are others.
+  // Count whole chunks up to the first edge of the prefix or of `keys`.
   int64_t times = rows.length() / chunk;
   for (const int64_t edge : {of.mask.prefix.value_or(0), keys.begin, keys.end}) {
     if (edge > begin) times = std::min(times, (edge - begin) / chunk);

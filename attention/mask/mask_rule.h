@@ -10,43 +10,51 @@
 
 namespace annulus {
 
-// The rule of one mask for one sequence, in pieces that MaskMap and IntervalPieces put together.
-// Rows are rows of the sequence. Everyone else asks MaskMap.
+// The rule of one mask for one sequence (docs/reference/numerics.md, "Masks"). Rows are rows of the
+// sequence. Only MaskMap and IntervalPieces use these functions; all other code uses MaskMap.
 
-// Bounds the numbers of a valid mask above every row number and below where sums of a few overflow.
-// The mask stays the same; the functions below take only masks that went through it.
+// Lowers the numbers of a valid mask to at most 2^60, which changes no mask: it is above every row
+// number. Sums of a few such numbers do not overflow. The functions below require it.
 void ClampFar(Mask* mask);
 
-// A sequence that follows a mask. `shift` is what is added to a row to make its position.
+// A sequence and the mask it follows. `shift` is added to a query row to get its position p. Keeps
+// a reference to `mask`.
 struct MaskedSequence {
   MaskedSequence(const Mask& mask, int64_t q_len, int64_t kv_len);
   const Mask& mask;
   int64_t q_len, kv_len, shift;
 };
 
-// Keys that `row` sees, ranges aside: at most two intervals.
+// The keys that `row` sees without regard to ranges: at most two intervals.
 Intervals KeysOfRule(const MaskedSequence& of, int64_t row);
-// Keys that some row of `rows` sees, ranges aside.
+// The keys that at least one row of `rows` sees, without regard to ranges.
 Intervals KeysOfRuleSwept(const MaskedSequence& of, Interval rows);
-// Keys in some of the ranges, for `row`.
+// The keys of the ranges that hold `row`.
 Intervals KeysOfRanges(absl::Span<const MaskRange> ranges, int64_t row);
+// The keys in both sets.
 Intervals IntersectAll(const Intervals& a, const Intervals& b);
 
-// The longest beginning of `rows` that lies in one chunk.
+// The longest prefix of `rows` that lies in one chunk; all of `rows` if the mask has no chunk.
 Interval RowsOfChunk(const MaskedSequence& of, Interval rows);
 
-// The longest beginning of `rows` whose visible pairs with `keys` are so many times those of its
-// first `rows` alone, which Cuts can cut: a chunk, and those after it that have as much of `keys`
-// as it has.
+// Counts visible pairs of a mask with chunks without visiting each chunk. `rows` is a prefix of the
+// rows given, which Cuts can cut. `times` is the number of whole chunks, from rows.begin on, that
+// have as many visible pairs with `keys` as the first one. MaskMap::Area counts `rows` once and
+// multiplies by `times`.
+//
+// `times` is above 1 only if `rows` is one whole chunk.
 struct AlikeRows {
   Interval rows;
   int64_t times = 1;
 };
 AlikeRows RowsAlike(const MaskedSequence& of, Interval rows, Interval keys);
 
-// Rows of one chunk, where `ranges` hold throughout, cut so that in each part, its first row aside,
-// the intervals of a row keep their number and their ends stand still or move one key a row; both
-// ends of `rows` included. `keys` are further ends that stand still.
+// Cuts `rows` for counting. Returns row numbers in increasing order, including both ends of `rows`.
+// In each part, all rows but the first see the same number of intervals. Each end of these is fixed
+// or moves by one key per row.
+//
+// Requires: `rows` lie in one chunk, and `ranges` are the ranges of each of them. The ends of
+// `keys` count as further fixed ends.
 std::vector<int64_t> Cuts(const MaskedSequence& of, absl::Span<const MaskRange> ranges,
                           Interval rows, Interval keys);
 

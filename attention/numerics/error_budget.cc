@@ -8,12 +8,12 @@ namespace annulus {
 namespace {
 
 constexpr int64_t kSmallSample = 4096;
-// Of sums of numbers below 2^-126, which a kernel may take for zero.
+// The error of sums of numbers below 2^-126, which a kernel may flush to zero.
 constexpr double kFlushed = 0x1p-110;
 
 double Distance(double exact, double naive, double answer) {
   if (exact == answer || (std::isnan(exact) && std::isnan(answer))) return 0;
-  // The sums leave the range of fp32: where they do so depends on their order.
+  // The sums leave the range of fp32. The element where they do so depends on their order.
   if (!std::isfinite(naive) && !std::isfinite(answer)) return 0;
   const double distance = std::abs(answer - exact);
   return std::isnan(distance) ? std::numeric_limits<double>::infinity() : distance;
@@ -29,7 +29,7 @@ void HeadErrors::AddOutput(double exact, double naive, double answer) {
 }
 
 void HeadErrors::AddLse(double exact, double naive, double answer, const LseAllowance& allowance) {
-  // Minus infinity is exact: a row that sees nothing, of which the naive one is as sure.
+  // An exact −inf is a row that sees no key; the naive LSE has no error there either.
   const bool nothing = exact == -std::numeric_limits<double>::infinity();
   const double of_fp32 = nothing ? 0 : static_cast<float>(naive);
   const double distance = Distance(exact, of_fp32, answer);
@@ -68,7 +68,7 @@ std::vector<double> OutputBudgets(const std::vector<HeadErrors>& heads, int64_t 
   const auto naive_of = [&](const HeadErrors& head) {
     return head.naive() + (few ? 0.75 * ulp(head.largest()) : 0);
   };
-  double worst = 0;  // Of all heads, as a part of their scales.
+  double worst = 0;  // The largest naive error of a head, as a part of its scale.
   for (const HeadErrors& head : heads) {
     if (head.scale() > 0) worst = std::max(worst, naive_of(head) / head.scale());
   }

@@ -28,7 +28,8 @@ std::vector<int64_t> LseShape(const std::vector<int64_t>& out_shape, LseLayout l
   return {out_shape[1], out_shape[0]};
 }
 
-// The numbers that a shape promises. A hostile shape is refused before its product can overflow.
+// Checks the number of values against the shape. Limits each extent before the product can
+// overflow.
 absl::Status CheckNumbers(const std::string& path, const std::vector<int64_t>& shape,
                           size_t numbers) {
   int64_t promised = 1;
@@ -81,7 +82,7 @@ absl::Status CheckValues(const FinishedPartial& partial, const std::string& path
   return absl::OkStatus();
 }
 
-// Natural, −inf where the partial has seen nothing.
+// The natural LSE; −inf if the partial has seen no key.
 WideLse LseOf(const FinishedPartial& partial, int64_t index) {
   const float lse = partial.lse[index];
   if (!std::isfinite(lse)) return kNothing;
@@ -93,8 +94,8 @@ int64_t LseIndex(const FinishedPartial& partial, int64_t row, int64_t head) {
   return by_row ? row * partial.out_shape[1] + head : head * partial.out_shape[0] + row;
 }
 
-// Whether the row's answer hangs on digits that a coarse LSE has lost: two partials whose LSEs are
-// alike but for them share it. `first` of them has no rest.
+// True if the row's result depends on digits that a coarse LSE has lost. Then at least two partials
+// have weight in the row, and one of them has no rest. `first` is the first such partial.
 bool LacksDigits(absl::Span<const FinishedPartial> partials, int64_t row, int64_t head,
                  size_t* first) {
   constexpr float kNoWeight = 104;  // exp(-104) is 0 in fp32.
@@ -135,7 +136,7 @@ absl::Status CheckDigits(absl::Span<const FinishedPartial> partials) {
   return absl::OkStatus();
 }
 
-// One row of one head.
+// Merges one row of one head.
 class RowMerge {
  public:
   explicit RowMerge(absl::Span<const FinishedPartial> partials)
@@ -155,7 +156,7 @@ class RowMerge {
     if (IsNothing(top)) return kNothing;
     double weights = 0;
     for (size_t k = 0; k < lse_.size(); ++k) {
-      if (IsNothing(lse_[k])) continue;  // Its output is not read: 0 · NaN.
+      if (IsNothing(lse_[k])) continue;  // Skip the output: 0 · NaN is NaN.
       const double weight = std::exp(Difference(lse_[k], top));
       weights += weight;
       const float* out = partials_[k].out.data() + (row * heads + head) * dim;

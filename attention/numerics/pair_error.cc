@@ -5,15 +5,15 @@
 namespace annulus {
 namespace {
 
-constexpr double kHalfUlp = 0x1p-24;  // Of fp32, as a part of a number.
+constexpr double kHalfUlp = 0x1p-24;  // Half an ulp of fp32, relative.
 
-// The most that adding numbers to a score may change a weight by, as a part of it. Past that
-// nothing is of the first order; and a bias of −1e9 is rounded alike by all who add it, so that the
-// naive computation shows what is lost.
+// The largest relative change of a weight by adding numbers to its score. Beyond it the error is
+// not of first order. A bias of −1e9, for example, is rounded alike by every implementation, so the
+// naive computation shows the loss.
 constexpr double kMostOfAddends = 0.125;
 
-// Of a product of vectors of n numbers, as a part of Σ|a · b|: the worst case for n up to 2, and
-// more than four times the root mean square of many.
+// The relative error of a dot product of n numbers, as a part of Σ|a · b|. It is the worst case for
+// n up to 2, and more than four times the root mean square for large n.
 double OfProduct(int64_t n) { return kHalfUlp * std::sqrt(2.0 * static_cast<double>(n)); }
 
 }  // namespace
@@ -27,7 +27,8 @@ PairError ErrorOfPair(const PairSizes& sizes) {
                           std::min(kHalfUlp * (sizes.addends + 3), kMostOfAddends);
   const double product = OfProduct(sizes.value_dim) * sizes.value_product;
   const double delta = OfProduct(sizes.value_dim) * sizes.delta;
-  const double of_slope = sizes.capped ? 6 * kHalfUlp : 0;  // 1 − t², however small it is.
+  // The error of 1 − t², however small it is.
+  const double of_slope = sizes.capped ? 6 * kHalfUlp : 0;
   PairError error;
   error.weight = sizes.kept * sizes.weight * exponent;
   error.d_bias = sizes.weight * (product + delta + sizes.difference * exponent);

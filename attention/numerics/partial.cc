@@ -12,14 +12,14 @@ constexpr float kNothing = -std::numeric_limits<float>::infinity();
 constexpr double kLog2e = 1.44269504088896340736;
 constexpr float kLost = std::numeric_limits<float>::quiet_NaN();
 
-// −inf says that nothing has been seen: what fp32 does not hold is lost instead.
+// −inf means that no key was seen, so a value below the range of fp32 becomes NaN instead.
 float InBase2(double natural) {
   const auto lse = static_cast<float>(natural * kLog2e);
   return lse == kNothing && natural != static_cast<double>(kNothing) ? kLost : lse;
 }
 
-// The rest of `lse`: rounding took it from the LSE of a row with the largest score `top`, whose
-// weights exp(s − top) add up to `weight`.
+// The rest of `lse` for a row whose largest score is `top` and whose weights exp(s − top) sum to
+// `weight`.
 float RestOf(float lse, float top, float weight, bool base_2) {
   const WideLse exact = {double{top}, std::log(double{weight})};
   return RestOf(exact, base_2 ? LseBase::k2 : LseBase::kE, lse);
@@ -28,8 +28,7 @@ float RestOf(float lse, float top, float weight, bool base_2) {
 }  // namespace
 
 void Merge(RowState& a, absl::Span<float> sum_a, const RowState& b, absl::Span<const float> sum_b) {
-  // Not only faster: an identity must not change a bit, nor let what lies in its sum leak (0 ·
-  // NaN).
+  // Skipping is also required: an identity must change no bit, and its sum may hold NaN (0 · NaN).
   if (b.max == kNothing) return;
   if (a.max == kNothing) {
     a = b;
@@ -71,7 +70,7 @@ float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<floa
   const RowDivision by = DivisionOf(state, rule);
   if (by.instead) std::fill(out.begin(), out.end(), *by.instead);
   if (by.instead) return by.lse;
-  // + 0.0f turns −0 into +0, so that a sign of zero never tells in which order keys were seen.
+  // + 0.0f turns −0 into +0. Otherwise the sign of a zero would depend on the order of the keys.
   const float* from = sum.data();
   float* to = out.data();
   for (size_t i = 0, n = out.size(); i < n; ++i) to[i] = by.scale * from[i] / by.divisor + 0.0f;

@@ -9,53 +9,55 @@
 
 namespace annulus {
 
-// Attention over some of a row's keys: `sum` = Σ exp(s − max)·v, `weight` = Σ exp(s − max).
-// Partials form a commutative monoid up to rounding (merge: semantics §2.3,
-// docs/reference/numerics.md). The identity means "nothing seen". A row that has seen keys, all of
-// whose scores are −inf (below the range of fp32), has a finite max, no higher than any score that
-// fp32 holds, and a weight of 0.
+// The state of one row over some of its keys: `sum` = Σ exp(s − max)·v and `weight` = Σ exp(s −
+// max), all in fp32. Partials form a commutative monoid up to rounding (docs/reference/numerics.md,
+// "State and merge"). The identity, max = −inf, means that no key was seen.
+//
+// If a row has seen keys and all their scores are −inf (below the range of fp32), weight is 0. Then
+// max is finite and no higher than any score that fp32 holds.
 struct RowState {
   float max = -std::numeric_limits<float>::infinity();
   float weight = 0;
 };
 
-// exp(row_max − merged_max), and 0 where nothing was seen (−inf − −inf would be NaN).
+// exp(row_max − merged_max), and 0 if no key was seen (−inf − −inf would be NaN).
 inline float MergeWeight(float row_max, float merged_max) {
   return row_max == -std::numeric_limits<float>::infinity() ? 0.0f : std::exp(row_max - merged_max);
 }
 
-// Merges b into a. Spans are value_dim long. Left and right are never swapped: a fused multiply-add
-// is not symmetric, and equal bits depend on the order.
+// Merges b into a. Both spans have value_dim elements. The operands are never swapped: a fused
+// multiply-add is not symmetric, so equal bits depend on the order.
 void Merge(RowState& a, absl::Span<float> sum_a, const RowState& b, absl::Span<const float> sum_b);
 
-// What a row's end takes beside its state: once, after all merges.
+// The options of Finish, which is applied once per row, after all merges.
 struct FinishRule {
-  std::optional<float> sink;  // Finite. A score without a value, which takes part in the sum.
-  float kept = 1;             // 1 − dropout rate: divides outputs, not the LSE.
-  bool lse_base_2 = false;    // The LSE to base 2, else natural.
-  bool lse_rest = false;      // The rest of the LSE is wanted too.
+  // The row's sink: a score without a value, in the denominator only. Finite.
+  std::optional<float> sink;
+  float kept = 1;           // 1 − dropout rate. It divides outputs, not the LSE.
+  bool lse_base_2 = false;  // True if the LSE is to base 2, else natural.
+  bool lse_rest = false;    // True if the rest of the LSE is also computed.
 };
 
-// How a row's sums become its output: scale · sum / divisor + 0, or `instead` in every place where
-// nothing is divided.
+// How the sums of a row become its output: scale · sum / divisor + 0, or `instead` in every element
+// if it is set.
 struct RowDivision {
   float scale = 1, divisor = 1;
   std::optional<float> instead;
-  float lse = 0;  // What Finish returns.
+  float lse = 0;  // The return value of Finish.
   float lse_rest =
-      0;  // What rounding took from `lse` (attention/numerics/wide_lse.h); 0 unless wanted.
+      0;  // The part of the LSE that rounding removed (wide_lse.h); 0 unless FinishRule.lse_rest.
 };
 RowDivision DivisionOf(const RowState& state, const FinishRule& rule);
 
-// Output row = sum / weight, or 0 where nothing was seen. Returns the LSE (−inf where nothing was
-// seen, the sink where there is one). Both are NaN for a row that has seen scores of −inf only, and
-// has no sink: fp32 cannot tell which of them was the largest. So is an LSE to base 2 below the
-// range of fp32.
+// Writes output = sum / weight, or 0 if the row has seen no key. Returns the LSE: −inf if no key
+// was seen and there is no sink, and the sink if there is only that. If all scores seen are −inf
+// and there is no sink, output and LSE are NaN, because fp32 cannot tell which score was the
+// largest. An LSE to base 2 below the range of fp32 is NaN, too.
 float Finish(const RowState& state, absl::Span<const float> sum, absl::Span<float> out,
              const FinishRule& rule = {});
 
-// The largest score that the row has seen, the sink left out; −inf where nothing was seen, NaN
-// where a NaN was seen, or scores of −inf only.
+// The largest score that the row has seen, without the sink. −inf if no key was seen. NaN if a
+// score was NaN or all scores were −inf.
 float MaxLogit(const RowState& state);
 
 }  // namespace annulus

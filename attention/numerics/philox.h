@@ -6,9 +6,9 @@
 
 namespace annulus {
 
-// The generator of every number that a job is not given: a pure function of a counter and a key
-// (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), ten rounds. Synthetic
-// inputs and dropout use counters that never meet.
+// Philox4x32 with ten rounds (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
+// A pure function of a counter and a key. It generates synthetic inputs and dropout, whose counters
+// never coincide.
 std::array<uint32_t, 4> Philox4x32(std::array<uint32_t, 4> counter, std::array<uint32_t, 2> key);
 
 // The key of a seed: (seed mod 2^32, ⌊seed / 2^32⌋).

@@ -22,7 +22,7 @@ uint8_t TopByte(const Words& counter, const Key& key) {
 
 float ValueOf(uint8_t top) { return static_cast<float>(static_cast<int>(top) - 128) / 128.0f; }
 
-// Elements of `size` bytes; the 256 possible ones are looked up.
+// Writes elements of `size` bytes by looking up the 256 possible values.
 template <size_t size>
 void Fill(const Key& key, const TensorInfo& tensor, Interval rows, std::byte* target) {
   std::array<std::array<std::byte, size>, 256> element;

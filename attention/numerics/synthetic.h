@@ -10,21 +10,22 @@
 
 namespace annulus {
 
-// Synthetic inputs: every element is a pure function of (seed, tensor, row, head, dim), so that
-// anyone can make or check any part of a tensor alone, in any language. The element is
+// Synthetic inputs. Each element is a pure function of (seed, tensor, row, head, dim), so any part
+// of a tensor can be made or checked alone, in any language. The element is
 //   n / 128, where n + 128 is the top byte of word 0 of Philox4x32-10 under
 //   key     = (seed mod 2^32, ⌊seed / 2^32⌋)
 //   counter = (tensor + 256·⌊row / 2^32⌋, row mod 2^32, head, dim)
-// with `tensor` the number of the TensorId and `row` the packed row of the job. Values are
-// multiples of 2^-7 in [−1, 1), exact in fp32, fp16 and bf16: the same numbers in every dtype. A
-// bit mask has the top byte itself, bit by bit.
+// `tensor` is the number of the TensorId and `row` the packed row of the job. Values are multiples
+// of 2^-7 in [−1, 1), exact in fp32, fp16 and bf16, so every dtype has the same numbers. An element
+// of a bit mask is the top byte itself, as eight bits. See docs/reference/numerics.md, "Synthetic
+// inputs".
 
-// One element. row, head and dim are not negative.
+// One element. row, head and dim must not be negative.
 float SyntheticValue(uint64_t seed, TensorId tensor, int64_t row, int32_t head, int32_t dim);
 
-// Writes packed rows `rows` of a tensor, all heads, row after row, as `tensor.dtype` (fp32, fp16 or
-// bf16): rows.length() * tensor.row_bytes() bytes. No alignment needed. About 50 million elements a
-// second.
+// Writes the packed rows `rows` of a tensor, all heads, row-major, as `tensor.dtype` (fp32, fp16,
+// bf16 or bits). `target` has room for rows.length() * tensor.row_bytes() bytes and needs no
+// alignment. Writes about 50 million elements per second.
 void FillSyntheticRows(uint64_t seed, const TensorInfo& tensor, Interval rows, std::byte* target);
 
 }  // namespace annulus

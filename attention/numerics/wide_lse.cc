@@ -5,8 +5,8 @@
 namespace annulus {
 namespace {
 
-// Each constant in two parts. The first has 29 bits, so that its product with an fp32 number is
-// exact in fp64.
+// Each constant has two parts. The first has 29 bits, so its product with an fp32 number is exact
+// in fp64.
 constexpr double kLog2eHigh = 0x1.7154765p+0, kLog2eLow = 0x1.5c17f0bbbe88p-31;
 constexpr double kLn2High = 0x1.62e42ffp-1, kLn2Low = -0x1.718432a1b0e26p-35;
 
@@ -14,7 +14,7 @@ WideLse Scaled(double number, double high, double low) { return {number * high, 
 
 WideLse InBase(const WideLse& natural, LseBase base) {
   if (base == LseBase::kE) return natural;
-  // The bits of the high part beyond fp32 go with the low part.
+  // The bits of the high part beyond fp32 are multiplied with the low part.
   const double short_high = static_cast<float>(natural.high);
   WideLse wide = Scaled(short_high, kLog2eHigh, kLog2eLow);
   wide.low += ((natural.high - short_high) + natural.low) * (kLog2eHigh + kLog2eLow);

@@ -18,15 +18,15 @@
 namespace annulus {
 namespace {
 
-// What auto chooses from, best first where predictions tie. Rotate before ring: on a network where
-// all links are alike it sends no more and never waits for a neighbour. Shards by area are looked
-// at where the others leave some rank more work than the rest.
+// The strategies and layouts of auto, best first in case of equal predictions. rotate-kv comes
+// before ring-pass-kv: if all links are alike, it sends no more and never waits for a neighbour.
+// Shards by area are evaluated only if these layouts leave the work uneven.
 constexpr Strategy kStrategies[] = {
     Strategy::kRotateKv,    Strategy::kRingPassKv, Strategy::kAllGatherKv, Strategy::kUlysses,
     Strategy::kUlyssesRing, Strategy::kTree,       Strategy::kRingPassQ};
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag};
 
-// Of per-sequence zigzag shards that are shown and never taken: more take long to plan.
+// With more sequences, zigzag-per-sequence takes long to plan, and auto never chooses it.
 constexpr size_t kMostShownSequences = 32;
 
 constexpr char kHaloAside[] = "left aside: it is all-gather-kv by another name";
@@ -47,7 +47,7 @@ absl::Status TooFewWorkers(const std::string& field, int32_t wanted, int32_t lar
                   {}});
 }
 
-// The field that asks for more ranks than any.
+// The field that asks for the most ranks.
 std::string FieldOfSize(const Execution& wanted) {
   if (wanted.world_size > 0) return "execution.world_size";
   if (wanted.ulysses_degree > 1) return "execution.ulysses_degree";
@@ -56,7 +56,7 @@ std::string FieldOfSize(const Execution& wanted) {
   return of_partials ? "execution.bf16_partials" : "execution.ring_degree";
 }
 
-// `take` sets the option back to open; true where it was not.
+// `take` resets the option; returns true if it was set.
 struct Option {
   const char* name;
   bool (*take)(Execution*);
@@ -82,14 +82,14 @@ bool LeavesWays(const Execution& wanted, const std::vector<int32_t>& sizes,
          });
 }
 
-// Whether striped shards are planned without going through spans or ranges one by one.
+// True if striped shards are planned without visiting spans or ranges one by one.
 bool IsSoonStriped(const AttentionSpec& spec) {
   return std::all_of(spec.masks.begin(), spec.masks.end(), [](const Mask& mask) {
     return mask.ranges.empty() && SpanOf(mask) >= kMostRows;
   });
 }
 
-// Grids that are a plain ring or plain Ulysses are on the list already.
+// EnumerateExecutions already lists the plain ring and plain Ulysses.
 bool IsTrivialGrid(const Execution& execution) {
   return execution.strategy == Strategy::kUlyssesRing &&
          (execution.ulysses_degree == 1 || execution.ring_degree == 1);
@@ -110,7 +110,8 @@ absl::StatusOr<std::vector<int32_t>> EnumerateWorldSizes(const Execution& wanted
   if (size == 0 && !grid) size = ring;
   const int32_t grid_unit = std::max(1, ulysses) * std::max(1, ring);
   const int32_t unit = size > 0 ? size : std::lcm(grid_unit, std::max(1, wanted.inner_ring_degree));
-  const int32_t least = std::max(unit, wanted.bf16_partials ? 2 : 1);  // One rank sends none.
+  // One rank sends no partials.
+  const int32_t least = std::max(unit, wanted.bf16_partials ? 2 : 1);
   if (least > largest) return TooFewWorkers(FieldOfSize(wanted), least, largest);
   if (size > 0) return std::vector<int32_t>{size};
   for (int32_t& offered : sizes) offered = offered / unit * unit;
@@ -123,7 +124,7 @@ std::vector<Execution> EnumerateExecutions(const Execution& wanted, int32_t size
                                            const AttentionSpec& spec) {
   std::vector<Strategy> strategies = {wanted.strategy};
   std::vector<Layout> layouts = {wanted.layout};
-  // One rank owns everything in every layout and sends nothing by any strategy.
+  // One rank owns all rows in every layout and sends nothing in any strategy.
   if (wanted.strategy == Strategy::kAuto) {
     strategies.assign(std::begin(kStrategies),
                       size == 1 ? std::begin(kStrategies) + 1 : std::end(kStrategies));

@@ -11,33 +11,34 @@
 
 namespace annulus {
 
-// What an execution leaves open, as pure functions: no costs.
+// Enumerates the executions that a request leaves open. Pure functions, without costs.
 
-// The sizes on offer, in increasing order, as far as world size and degrees allow them. A group of
-// more workers than a job has ranks can run it, so a size that is no multiple of the degrees is
-// rounded down to one, as it is to a multiple of inner rings. At least 2 for bf16_partials.
-// FAILED_PRECONDITION / INSUFFICIENT_WORKERS where `wanted` exceeds all.
+// The group sizes in `sizes` that the world size and degrees of `wanted` allow, in increasing
+// order. A group may have more workers than a job has ranks. So a size that is not a multiple of
+// the degrees, or of inner rings, is rounded down to one. At least 2 for bf16_partials.
+// FAILED_PRECONDITION / INSUFFICIENT_WORKERS if `wanted` needs more than the largest size.
 absl::StatusOr<std::vector<int32_t>> EnumerateWorldSizes(const Execution& wanted,
                                                          std::vector<int32_t> sizes);
 
-// All fully resolved ways to run a job on `size` ranks, best first where predictions tie: the
-// strategies that auto chooses from, the layouts contiguous and zigzag, and all degrees and deals.
-// None that a deterministic job may not take, nor, for bf16_partials, any that sends none.
+// All fully resolved executions on `size` ranks that `wanted` allows, best first in case of equal
+// predictions. Open fields take the strategies that auto chooses from, the layouts contiguous and
+// zigzag, and all degrees and head assignments. Leaves out executions that a deterministic job may
+// not use and, for bf16_partials, those that send no partials.
 std::vector<Execution> EnumerateExecutions(const Execution& wanted, int32_t size,
                                            const AttentionSpec& spec);
 
-// What a request leaves open and auto never takes: a narrower request that is valid, whose ways
-// EnumerateExecutions lists, and why. Of layouts by one strategy that auto would take; of striped
-// shards only where no mask makes them long to plan.
+// The executions that a request allows but auto never chooses, with the reason. `wanted` is a
+// valid, narrower request; EnumerateExecutions lists its executions. Layouts are listed for one
+// strategy of auto only. Striped shards are listed only if no mask makes them slow to plan.
 struct RejectedExecutions {
   Execution wanted;
   const char* why;
 };
 std::vector<RejectedExecutions> ExplainRejected(const Execution& wanted, const AttentionSpec& spec);
 
-// Of a request that leaves no way open at any of the sizes on offer: the options of `wanted`,
-// fields of Execution by name and in their order, of which any one less would leave some; where
-// those are fewer than two, all that it has.
+// For a request that allows no execution at any of `sizes`: the options of `wanted` each of which,
+// if left out, would allow one. Returns names of fields of Execution, in their order. If there are
+// fewer than two such options, returns all options that are set.
 std::vector<std::string> OptionsThatExclude(const Execution& wanted,
                                             const std::vector<int32_t>& sizes,
                                             const AttentionSpec& spec);

@@ -26,23 +26,23 @@
 namespace annulus {
 namespace {
 
-// In larger groups a way takes long to look at, in proportion to the square of their size: about so
-// long, between the least that was measured (4 us by ring-pass-kv) and the most (30 us by ulysses).
+// In larger groups, evaluating an execution takes long, in proportion to the square of the group's
+// size. kLookSeconds is about the time per pair of ranks, between the least measured (4 us for
+// ring-pass-kv) and the most (30 us for ulysses).
 constexpr int32_t kThoroughSize = 16;
 constexpr double kLookSeconds = 1e-5;
-// Shards by area are in many runs of rows, and take long in any group.
+// Shards by area have many runs of rows and take long in any group.
 constexpr double kAreaLookSeconds = 4e-5;
-// Predictions err by more than this, and bytes do not: of ways that are this close to the fastest
-// the one that sends least is taken.
+// Predictions err by more than this, and byte counts do not err.
 constexpr double kAlike = 1.08;
-// Of striped shards that are shown and never taken: so many take about 10 ms.
+// Above this, showing striped shards, which auto never chooses, takes more than about 10 ms.
 constexpr int64_t kMostShownMeetings = 1024;
-// A layout whose busiest rank has less than this times the mean needs no other.
+// With less imbalance than this, other layouts are not evaluated.
 constexpr double kCloseToEven = 1.03;
 
 constexpr char kTakesLong[] = "looking at it would take longer than it could save";
 constexpr char kCannotSave[] = "its fixed cost is more than sharing the work can save";
-// Of what a bound ruled out, so that nobody takes 0 bytes for what it would send.
+// Marks costs from a bound, so that 0 bytes are not taken for a prediction.
 constexpr char kNotCounted[] = ": the time is this bound, bytes were not counted";
 
 absl::Status TooLarge(int64_t needed, int64_t limit) {
@@ -116,7 +116,7 @@ class Chooser {
     return absl::OkStatus();
   }
 
-  // What it takes to look at a way; 0 where that is no matter.
+  // The time to evaluate an execution; 0 if it is negligible.
   double LookSeconds(const Execution& execution) const {
     const double pairs = static_cast<double>(execution.world_size) * execution.world_size;
     if (execution.world_size > kThoroughSize) return kLookSeconds * pairs;
@@ -124,13 +124,13 @@ class Chooser {
     return unasked ? kAreaLookSeconds * pairs : 0;
   }
 
-  // What a group of this size takes at least.
+  // The least time that a group of this size takes.
   double BoundOf(int32_t size) const {
     return least_ * (work_seconds_ / size + choice_.rates.job_seconds);
   }
 
-  // Not worth a look even for who asks what there is: one ring by the name of a double one, and
-  // what takes long to plan.
+  // True for executions that are not shown even with count_all: a double ring that is a plain ring,
+  // and striped shards that take long to plan.
   bool IsHardlyShown(const Execution& execution) const {
     const int32_t inner = execution.inner_ring_degree;
     if (execution.strategy == Strategy::kDoubleRing)
@@ -140,7 +140,7 @@ class Chooser {
                kMostShownMeetings;
   }
 
-  // For who asks what there is: what is never taken unasked, with what it would cost.
+  // With count_all: adds the executions that auto never chooses, with their costs.
   absl::Status ShowLeftAside(const std::vector<int32_t>& sizes) {
     const std::vector<RejectedExecutions> all = ExplainRejected(wanted_, spec_);
     for (const int32_t size : sizes) {
@@ -160,7 +160,7 @@ class Chooser {
     return absl::OkStatus();
   }
 
-  // Ways that there would be, were the job not deterministic, are not served.
+  // An execution that exists if the job is not deterministic is not served.
   absl::Status NoWay(const std::vector<int32_t>& sizes) const {
     AttentionSpec free = spec_;
     free.deterministic = false;
@@ -174,14 +174,14 @@ class Chooser {
         absl::StrCat("no way to run the job fits ", absl::StrJoin(options, " and ")));
   }
 
-  // Each rank has some heads of all rows.
+  // True if each rank has some heads of all rows.
   static bool AsEvenInAnyLayout(const Execution& execution) {
     return execution.ring_degree == 1 && execution.head_deal != HeadAssignment::kUnits;
   }
 
-  // Whether a layout that is left open is worth a look at shards by area: those that were counted,
-  // from `first` on, leave some rank more work than the rest. The more ranks exchange heads, the
-  // less a layout decides, so only ways with the smallest exchange are asked.
+  // True if shards by area are worth evaluating: the layout is open, and the candidates from
+  // `first` on leave the work of some rank too large. The more ranks exchange heads, the less the
+  // layout matters, so only candidates with the smallest exchange count.
   bool Uneven(size_t first) const {
     if (wanted_.layout != Layout::kAuto) return false;
     int32_t fewest = std::numeric_limits<int32_t>::max();
@@ -199,7 +199,7 @@ class Chooser {
     return uneven;
   }
 
-  // A way past a limit of planning is not taken; it takes at least `bound` seconds.
+  // An execution above a limit of planning is rejected; it takes at least `bound` seconds.
   absl::Status EvaluateWithinLimits(double bound, Candidate* candidate) {
     const absl::Status layout = CheckLayout(candidate->execution);
     const absl::Status status = layout.ok() ? Evaluate(candidate) : layout;
@@ -218,7 +218,7 @@ class Chooser {
     return absl::OkStatus();
   }
 
-  // Names what narrows the choice, as another one may have fewer.
+  // Names the field that narrows the choice, as another value may need fewer tasks.
   absl::Status TooManyTasks(ErrorDetail detail) const {
     std::string& field = detail.fields.at(0).field;
     if (wanted_.layout != Layout::kAuto) field = "execution.layout";
@@ -262,7 +262,7 @@ class Chooser {
     return absl::OkStatus();
   }
 
-  // A plan, and what all strategies on it have in common.
+  // A plan and the cache that all strategies on it share.
   struct PlanCase {
     ShardPlan plan;
     std::optional<PlanMemo> memo;
@@ -278,14 +278,16 @@ class Chooser {
 
   double BestSeconds() const { return candidates_[best_].cost.expected_seconds; }
 
-  // Of the best so far: what is above evenly shared work, and what its transfers take of links.
+  // The most that another execution can save compared with the best so far: its time above evenly
+  // shared work, and its link time.
   double MostToSave(double even) const {
     const std::vector<int64_t>& sent = candidates_[best_].cost.bytes_sent;
     const auto most = static_cast<double>(*std::max_element(sent.begin(), sent.end()));
     return BestSeconds() - even + most / choice_.rates.link_bytes_per_second;
   }
 
-  // Of one rank that does all of it, its rows left aside. Each rank may read all keys.
+  // The time of one rank that does all the work, without the cost per row. Each rank may read all
+  // keys.
   double SecondsOfWork(const Cost& cost) const {
     const auto sum = [](const std::vector<int64_t>& of) {
       return static_cast<double>(std::accumulate(of.begin(), of.end(), int64_t{0}));
@@ -332,17 +334,17 @@ class Chooser {
   const Choice& choice_;
   const MaskMap mask_;
   const MaskGroups groups_;
-  const double least_;  // That predictions are multiplied by.
+  const double least_;  // The lowest factor of any prediction.
   std::vector<Candidate> candidates_;
-  // Of the size that is looked at, by layout and stripe.
+  // For the current size, by layout and stripe.
   std::map<std::pair<Layout, int64_t>, std::unique_ptr<PlanCase>> cases_;
   int best_ = -1;
-  double work_seconds_ = 0;    // Of one rank; 0 while it is not known, which rules nothing out.
-  double shared_seconds_ = 0;  // The same, by the pairs of any candidate.
-  double looked_seconds_ = 0;  // Spent on ways in large groups.
+  double work_seconds_ = 0;    // Time of one rank; 0 while unknown, which rules nothing out.
+  double shared_seconds_ = 0;  // The same from the pairs of any candidate.
+  double looked_seconds_ = 0;  // Time spent on evaluations that are limited by MostToSave.
   static constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   int64_t smallest_peak_ = kNone;
-  absl::Status over_limit_;  // Of the first way that was past one.
+  absl::Status over_limit_;  // The first error of an execution above a limit.
 };
 
 }  // namespace

@@ -13,47 +13,55 @@
 
 namespace annulus {
 
-// A way to run a job, what it is predicted to cost, and, for those not taken, why. Where a lower
-// bound was enough to rule it out, only the seconds of `cost` are set, to that bound, and
-// `rejected` says so.
+// A way to run a job, its predicted cost, and, if it was not chosen, the reason. If a lower bound
+// ruled it out, `cost` has only the seconds, set to that bound, and `rejected` says so.
 struct Candidate {
-  // Fully resolved: no kAuto, world_size > 0, degrees, stripe where it matters.
+  // Fully resolved: no kAuto, world_size > 0, degrees, and a stripe in the striped layout.
   Execution execution;
   Cost cost;
-  std::string rejected;  // Empty for the one taken.
+  std::string rejected;  // Empty for the chosen one.
 };
 
-// What is chosen from, beside the request.
+// The inputs of the choice beside the request.
 struct Choice {
-  std::vector<int32_t> sizes;  // Group sizes on offer, 1 included.
+  std::vector<int32_t> sizes;  // Group sizes available, including 1.
   Rates rates;
-  int64_t max_peak_bytes = 0;  // Device memory of a rank.
-  // What corrects predictions, by kernels of this pace; nullptr: nothing.
+  int64_t max_peak_bytes = 0;  // Device memory of a rank, in bytes.
+  // Corrects predictions for kernels of this pace; nullptr: no correction.
   const PredictionCorrector* shown = nullptr;
   double pace = 1;
-  // Counts also what cannot be taken, and what is never taken unasked (ExplainRejected), in groups
-  // of up to 16. The one taken is the same.
+  // True if costs are also computed for executions that do not fit and for those that auto never
+  // chooses (ExplainRejected), in groups of up to 16. This does not change the choice.
   bool count_all = false;
 };
 
-// Chooses among the strategies × degrees × layouts × sizes that `wanted` leaves open: of those that
-// are expected to take at most 8 % longer than the fastest the one that sends the fewest bytes
-// (ties: the faster, then fewer ranks, then the order of EnumerateExecutions). The result begins
-// with the one taken. A group is not even looked at where the work, shared out perfectly, cannot
-// make up for its fixed cost; nor, in groups of more than 16 and of shards by area that nobody
-// asked for, further ways when looking at them takes longer than all that they could save of
-// predicted seconds and of the time of links (but see count_all). FAILED_PRECONDITION:
-// INSUFFICIENT_WORKERS where world size or degrees of `wanted` exceed every size,
-// INSUFFICIENT_CAPACITY where nothing fits into max_peak_bytes. UNIMPLEMENTED / NOT_SERVED where
-// the job is deterministic and all that `wanted` leaves open adds up by rank; INVALID_ARGUMENT:
-// INVALID_EXECUTION where it leaves nothing open, LIMIT_EXCEEDED where all that it leaves open has
-// more than kMaxFoldTasks (attention/schedule/schedule.h), kMaxStripedMeetings or kMaxSequenceCuts
-// (attention/mask/mask_cost.h).
+// Chooses among the strategies × degrees × layouts × sizes that `wanted` leaves open. Among those
+// expected to take at most 8 % longer than the fastest, it chooses the one that sends the fewest
+// bytes. Ties: the faster, then fewer ranks, then the order of EnumerateExecutions. The result
+// begins with the chosen candidate. Pure, apart from `choice.shown`.
+//
+// Some executions are not evaluated (but see count_all):
+//
+// - a group for which perfectly shared work cannot make up for its fixed cost
+// - in groups of more than 16, and for shards by area that the request does not name: further
+//   executions, once evaluating them would take longer than they could save in predicted seconds
+//   and in link time
+//
+// Errors:
+//
+// - FAILED_PRECONDITION / INSUFFICIENT_WORKERS: world size or degrees of `wanted` exceed every size
+// - FAILED_PRECONDITION / INSUFFICIENT_CAPACITY: nothing fits into max_peak_bytes
+// - UNIMPLEMENTED / NOT_SERVED: the job is deterministic, and every execution that `wanted` allows
+//   adds sums by rank
+// - INVALID_ARGUMENT / INVALID_EXECUTION: `wanted` allows no execution
+// - INVALID_ARGUMENT / LIMIT_EXCEEDED: every execution is above kMaxFoldTasks
+//   (attention/schedule/schedule.h), kMaxStripedMeetings or kMaxSequenceCuts
+//   (attention/mask/mask_cost.h)
 absl::StatusOr<std::vector<Candidate>> ChooseExecution(const AttentionSpec& spec,
                                                        const Execution& wanted,
                                                        const Choice& choice);
 
-// What is said of a way whose predicted time is `ratio` times that of the one taken.
+// The reason for an execution whose predicted time is `ratio` times that of the chosen one.
 std::string WhyNotTaken(double ratio);
 
 }  // namespace annulus

@@ -26,7 +26,7 @@ int64_t TransferBytes(const RankSchedule& schedule, const std::vector<Transfer>&
   return bytes;
 }
 
-// What tasks do, in whole numbers: they are added up, and the same on every machine.
+// Integers, so sums are the same on every machine.
 struct TaskWork {
   int64_t pairs = 0, rows = 0, keys = 0;
 
@@ -56,7 +56,7 @@ double SecondsOfStep(const TaskWork& work, int64_t sent, int64_t received, const
   return std::max(tasks, wire) + rates.overlap_loss * std::min(tasks, wire) + fixed;
 }
 
-// Of each step of a rank.
+// The work of each step of a rank.
 std::vector<TaskWork> WorkOfSteps(const RankSchedule& schedule, const ScheduleRequest& request) {
   PlanMemo own(request);
   const TaskPairs pairs(schedule, request, request.memo != nullptr ? request.memo : &own);
@@ -86,7 +86,7 @@ RankCost CostOfRank(const RankSchedule& schedule, const ScheduleRequest& request
   return cost;
 }
 
-// The links of a rank to others.
+// Adds the links from a rank to its peers.
 void AddLinks(const RankSchedule& schedule, int32_t rank, const BlockLayout& layout,
               std::vector<Link>* links) {
   std::map<int32_t, int64_t> bytes;

@@ -5,7 +5,8 @@
 namespace annulus {
 namespace {
 
-// The dimension of q, k and v of a job of `measured` whose pairs take as many products.
+// The dimension of q, k and v at which a job of operation `measured` takes as many products per
+// pair.
 double DimOf(const AttentionSpec& spec, Operation measured) {
   if (spec.operation == Operation::kForward) return 0.5 * (spec.head_dim + spec.value_dim());
   const double products = 3.0 * spec.head_dim + 2.0 * spec.value_dim();

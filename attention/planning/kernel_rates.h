@@ -9,49 +9,56 @@
 
 namespace annulus {
 
-// What attention takes at one head dimension.
+// The time that attention takes at one head dimension.
 struct KernelRate {
-  int32_t head_dim = 128;      // Of q, k and v.
-  double pair_seconds = 5e-9;  // Of a visible pair and query head, where there are many in a row.
-  double row_seconds = 0;      // Of a query row and head of a task, beside its pairs.
-  // Of a key and key/value head that a task reads, beside its pairs. Few rows take no more.
+  int32_t head_dim = 128;      // The dimension of q, k and v.
+  double pair_seconds = 5e-9;  // Seconds per visible pair and query head, in tasks with many.
+  double row_seconds = 0;      // Extra seconds per query row and head of a task.
+  // Extra seconds per key and key/value head that a task reads. A task with few rows takes about
+  // this in total.
   double key_seconds = 0;
 };
 
-// What tasks do: visible pairs and query rows, each × query heads, and keys × key/value heads.
+// The work of tasks: visible pairs and query rows, each × query heads; keys × key/value heads.
 struct KernelWork {
   double pairs = 0, rows = 0, keys = 0;
 };
+// Seconds of `work` at `rate`.
 double SecondsOf(const KernelWork& work, const KernelRate& rate);
+// `rate` with its times multiplied by `factor`.
 KernelRate Scaled(const KernelRate& rate, double factor);
 
-// What one kernel takes, as a worker measured it.
+// The rates of one kernel, as measured by a worker.
 struct KernelRates {
   DataType dtype = DataType::kFp32;
   Arithmetic arithmetic = Arithmetic::kOfType;
-  std::vector<KernelRate> rates = {KernelRate()};  // By ascending dimension.
+  std::vector<KernelRate> rates = {KernelRate()};  // By increasing dimension; never empty.
   Operation operation = Operation::kForward;
 };
 
-// What a worker measured at start.
+// The rates that a worker measured at start.
 struct WorkerRates {
   std::vector<KernelRates> kernels = {KernelRates()};
   double link_bytes_per_second = 1e9;  // One way, between two ranks.
-  double step_seconds = 0;             // Of a step with a transfer; 0: not measured.
-  // How much of the time of `kernels` the worker's threads had a processor for, where the least of
-  // them had: on a machine of its own it may be as much faster. 1 where it is not known.
+  double step_seconds = 0;             // Fixed cost of a step with a transfer; 0: not measured.
+  // The fraction of the time of `kernels` in which a worker thread had a processor, for the thread
+  // with the least. On a machine of its own the worker may be faster by 1 / cpu_share. 1 if
+  // unknown.
   double cpu_share = 1;
 };
 
-// The rate of a job's kernel at the job's dimensions: linear between those that were measured, of
-// which there is at least one; the first one's below it, in proportion to the dimension above the
-// last. Gradients are five products for each pair where a forward pass has two: where `of` is of
-// forward passes, they take as long as a dimension 2.5 times as large.
+// The rate of a job's kernel at the job's dimensions. Between measured dimensions it is linear.
+// Below the first it is that of the first; above the last it is proportional to the dimension.
+// Gradients take five products per pair, a forward pass two. So gradients from rates of forward
+// passes count with a dimension 2.5 times as large.
 KernelRate RateOf(const AttentionSpec& spec, const KernelRates& of);
 
-// Those of `kernels` that jobs of `spec` count with: of its operation, type and arithmetic where
-// there are any, or else of forward passes of its type and arithmetic, or of fp32; nullptr where
-// there are none of these either.
+// The entry of `kernels` to use for jobs of `spec`. Points into `kernels`; nullptr if there is
+// none. In order of preference:
+//
+// - the same operation, dtype and arithmetic
+// - forward passes of the same dtype and arithmetic
+// - forward passes of fp32
 const KernelRates* RatesOf(const AttentionSpec& spec, absl::Span<const KernelRates> kernels);
 
 }  // namespace annulus

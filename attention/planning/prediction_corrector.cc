@@ -7,14 +7,16 @@
 namespace annulus {
 namespace {
 
-// One run may have been held up.
+// A single run may have been delayed.
 constexpr size_t kLeastRuns = 3;
-// A way that `auto` does not take is not run: what a bad hour made of it must not stay for ever.
+// auto does not run what it does not choose. So old runs expire, or one bad hour would rule out a
+// way forever.
 constexpr int64_t kForgotten = 1024;
 constexpr double kMostFactor = 4;
-// Runs say nothing of others that are so many times as long: of the same way, of any way.
+// Runs count only for predictions within this factor of their length: for the same way, for any
+// way.
 constexpr double kOwnReach = 2, kAnyReach = 4;
-// Of a kernel that has turned out faster or slower than this, predictions are others.
+// Runs count only for kernels whose pace is within this factor.
 constexpr double kSamePace = 1.2;
 
 bool Alike(double a, double b, double most) { return a <= b * most && b <= a * most; }
@@ -34,7 +36,7 @@ PredictionCorrector::Of PredictionCorrector::KindOf(const Execution& way, Operat
   of.gradients = operation == Operation::kGradients;
   of.length =
       static_cast<int32_t>(std::floor(std::log2(std::clamp(predicted_seconds, 1e-9, 1e9)) / 2));
-  // On one rank all are one.
+  // On one rank all strategies are the same.
   if (way.world_size > 1) of.strategy = way.strategy;
   return of;
 }

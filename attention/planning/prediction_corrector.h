@@ -12,33 +12,32 @@
 
 namespace annulus {
 
-// How jobs keep to what the cost model predicts: of the latest runs of each way to run a job, of
-// each operation and about as long, the time that they took over the predicted one. It says what
-// the model cannot know of a cluster: how far apart ranks begin, what a wait for a peer costs, and
-// how much slower tasks are that are short or share their caches. A value: plans are made from a
-// copy.
+// Corrects predictions of the cost model by measured runs. For each way to run a job, operation and
+// length, it remembers the ratio of measured to predicted time of the latest runs. The ratio covers
+// what the model does not have: the skew between ranks, waits for peers, and slow tasks that are
+// short or share caches. A value without locks: plans are made from a copy.
 class PredictionCorrector {
  public:
-  // A run that was predicted to take `predicted_seconds` by kernels of `pace` (a plan's factor:
-  // what it reckoned with over what workers measured) took `took_seconds`. Where either time is not
-  // above 0, nothing is remembered.
+  // Records a run: predicted to take `predicted_seconds`, took `took_seconds`. `pace` is the factor
+  // of the plan: assumed kernel times over those that workers measured. Ignored if either time is
+  // not above 0.
   void Add(const Execution& way, Operation operation, double predicted_seconds, double took_seconds,
            double pace);
 
-  // By which a prediction of `predicted_seconds` is multiplied: the median of what was remembered
-  // of this way by about this pace, of runs at most twice or half as long; where that is too
-  // little, of all ways on as many ranks, four times or a quarter as long; 1 where that is too
-  // little too. 1/4 to 4.
+  // The factor for a prediction of `predicted_seconds`, from 1/4 to 4. It is the median ratio of
+  // remembered runs of this way and about this pace, which took at most twice or half as long. If
+  // there are too few, it is that of all ways on as many ranks, at most four times or a quarter as
+  // long. If these are too few as well, it is 1.
   double FactorOf(const Execution& way, Operation operation, double predicted_seconds,
                   double pace) const;
-  // The least that any FactorOf is, 1 at most.
+  // The lowest value that FactorOf may return; at most 1.
   double Least() const;
 
  private:
   struct Of {
     int32_t world_size = 1;
     bool gradients = false;
-    int32_t length = 0;  // Of the prediction, by powers of 4.
+    int32_t length = 0;  // The exponent of the predicted length to base 4.
     Strategy strategy = Strategy::kAuto;
     bool operator<(const Of& other) const { return Key() < other.Key(); }
     std::tuple<int32_t, bool, int32_t, Strategy> Key() const {
@@ -49,7 +48,7 @@ class PredictionCorrector {
     double predicted_seconds = 0;
     double ratio = 1;
     double pace = 1;
-    int64_t number = 0;  // 0: none.
+    int64_t number = 0;  // 0: empty.
   };
   static constexpr int kRemembered = 16;
   struct Latest {
@@ -58,7 +57,8 @@ class PredictionCorrector {
   };
   static Of KindOf(const Execution& way, Operation operation, double predicted_seconds);
   bool Remembered(const Run& run) const;
-  // Of runs that are like `like` but for their ratio.
+  // Appends the ratios of remembered runs in `of` that match `like` in pace, and in length within a
+  // factor of `reach`.
   void Append(const Of& of, const Run& like, double reach, std::vector<double>* ratios) const;
 
   std::map<Of, Latest> latest_;

@@ -29,7 +29,7 @@ struct BuilderRow {
   bool sends_home;
 };
 
-// For forward passes and gradients alike.
+// For forward passes and gradients.
 constexpr BuilderRow kBuilders[] = {
     {Strategy::kRingPassKv, BuildUlyssesRing, RowSpace::kKey, false},
     {Strategy::kAllGatherKv, BuildAllGatherKv, RowSpace::kKey, false},
@@ -82,8 +82,8 @@ absl::StatusOr<std::vector<RankSchedule>> BuildRanks(const ScheduleRequest& requ
   PlanMemo& memo = request.memo != nullptr ? *request.memo : own;
   const Needs& needs = memo.NeedsOf(row.travels);
   const bool alone = world == 1 || !needs.any();
-  // Where all ranks exchange whole key/value heads, each makes the gradients of its own as one rank
-  // would.
+  // If all ranks exchange whole key/value heads, each makes the gradients of its own heads in one
+  // pass, as one rank would.
   const bool two_passes =
       in_order && request.spec->operation == Operation::kGradients && !alone && degrees.ring > 1;
   const GroupView group{request, degrees, needs, memo.rectangles(), two_passes};

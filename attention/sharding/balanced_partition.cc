@@ -8,13 +8,13 @@
 namespace annulus {
 namespace {
 
-// Lengths in queries and in keys, as shares of all: the larger share counts.
+// Measures lengths as fractions of all queries and of all keys; the larger fraction counts.
 class Shares {
  public:
   Shares(const AttentionSpec& spec, int64_t units)
       : units_(units), q_rows_(spec.q_rows()), k_rows_(spec.kv_rows()) {}
 
-  // How many pieces of at most one unit each some rows make; at least one.
+  // The number of pieces, of at most one unit each, that some rows need; at least one.
   int64_t Pieces(int64_t q, int64_t k) const {
     return std::max<int64_t>(1, std::max(Units(q, q_rows_), Units(k, k_rows_)));
   }
@@ -37,7 +37,7 @@ Interval Part(Interval rows, int64_t i, int64_t parts) {
 std::vector<AreaBlock> PartitionByArea(const AttentionSpec& spec, int32_t world_size) {
   const Shares shares(spec, kBlocksPerRank * world_size);
   std::vector<AreaBlock> blocks;
-  AreaBlock open;  // Short sequences.
+  AreaBlock open;  // Collects short sequences.
   const auto close = [&] {
     if (open.q.length() + open.k.length() > 0) blocks.push_back(open);
     open.q.begin = open.q.end;
@@ -74,7 +74,7 @@ std::vector<int32_t> AssignByArea(const std::vector<AreaBlock>& blocks, int32_t 
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return blocks[a].area > blocks[b].area; });
-  // Half as many blocks more than the mean: rows, and so memory, stay about even too.
+  // Half as many blocks again as the mean: this keeps rows, and so memory, about even.
   const size_t room = (3 * blocks.size() / 2 + world_size - 1) / world_size + 1;
   std::vector<size_t> count(world_size, 0);
   std::vector<int64_t> area(world_size, 0), rows(world_size, 0);

@@ -9,21 +9,22 @@
 
 namespace annulus {
 
-// A piece of a job: rows of the packed query tensor and rows of the packed key tensor. Either may
-// be empty.
+// A block of a job: an interval of packed query rows and one of packed key rows. Either may be
+// empty.
 struct AreaBlock {
   Interval q, k;
-  int64_t area = 0;  // Visible (query, key) pairs of its queries, with all keys, × query heads.
+  int64_t area = 0;  // Visible (query, key) pairs of `q` with all keys, summed over query heads.
 };
 
-// Blocks of a job for `world_size` ranks, in order of rows: at least kBlocksPerRank for each rank
-// where there are as many rows, and not many more. Each lies in one sequence, at the same share of
-// its queries and of its keys, or holds several short sequences whole.
+// Cuts a job into blocks for `world_size` ranks, in row order. There are at least kBlocksPerRank
+// blocks for each rank if there are enough rows, and not many more. A block is either the same
+// fraction of one sequence's queries and of its keys, or several whole short sequences.
 constexpr int64_t kBlocksPerRank = 16;
 std::vector<AreaBlock> PartitionByArea(const AttentionSpec& spec, int32_t world_size);
 
-// The rank of each block: blocks of most area first, each to the rank that has least so far (ties:
-// fewest rows) and has room. Where areas fall evenly that deals like a snake: 0 1 2 2 1 0.
+// Assigns each block to a rank. Takes blocks in order of decreasing area. Each goes to the rank
+// with the least area so far, or at a tie the fewest rows, among the ranks with room. If areas
+// decrease evenly, the order of ranks is a snake: 0 1 2 2 1 0.
 std::vector<int32_t> AssignByArea(const std::vector<AreaBlock>& blocks, int32_t world_size);
 
 }  // namespace annulus

@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// Past the last global row of the range.
+// The row after the range's last global row.
 int64_t EndOf(const RowRange& range) {
   return range.begin + (range.count - 1) * range.stride + range.block;
 }
@@ -56,7 +56,7 @@ void RowMap::ForEachRun(Interval local,
   int64_t run_local = std::max<int64_t>(local.begin, 0);
   if (run_local >= end) return;
   int64_t run_global = Global(run_local), run_end = run_local;
-  // `run` is open: it grows while the next block continues it.
+  // The current run grows while the next block continues it.
   const auto upper = std::upper_bound(local_begin_.begin(), local_begin_.end(), run_local);
   for (size_t i = static_cast<size_t>(upper - local_begin_.begin()) - 1;
        i < ranges_.size() && run_end < end; ++i) {

@@ -9,7 +9,7 @@
 
 namespace annulus {
 
-// `count` blocks of `block` rows; block i starts at begin + i * stride. stride >= block > 0.
+// `count` runs of `block` rows. Run i starts at begin + i * stride. stride >= block > 0.
 struct RowRange {
   int64_t begin = 0;
   int64_t block = 0;
@@ -20,35 +20,35 @@ struct RowRange {
   }
 };
 
-// The rows of one shard: local row 0, 1, … ↔ packed (global) row of the job. Global rows increase
-// with local rows, so keys that are an interval globally are an interval locally, in every layout.
-// Immutable; O(log ranges) look-ups.
+// The rows of one shard: maps local rows 0, 1, … to packed (global) rows of the job. Global rows
+// increase with local rows. So the keys of a global interval are an interval of local rows, in
+// every layout. Immutable; look-ups take O(log ranges).
 class RowMap {
  public:
   RowMap() = default;
-  // Ranges in increasing, disjoint order (CHECKed in debug builds).
+  // `ranges` must be increasing and disjoint (checked by assert).
   explicit RowMap(std::vector<RowRange> ranges);
 
   int64_t rows() const { return rows_; }
   const std::vector<RowRange>& ranges() const { return ranges_; }
 
-  // The global row of local row `local` in [0, rows()).
+  // The global row of `local`, which must be in [0, rows()).
   int64_t Global(int64_t local) const;
-  // The first local row whose global row is >= `global`; rows() when none is.
+  // The first local row whose global row is >= `global`; rows() if there is none.
   int64_t LowerBound(int64_t global) const;
-  // Calls fn(local, global, count) for each maximal run of consecutive rows in [local_begin,
-  // local_end).
+  // Calls fn(local, global, count) for each maximal run of rows in `local` that are also
+  // consecutive globally.
   void ForEachRun(Interval local, absl::FunctionRef<void(int64_t, int64_t, int64_t)> fn) const;
-  // The smallest interval of global rows that holds those of `local`, which is not empty.
+  // The smallest interval of global rows that holds those of `local`, which must not be empty.
   Interval Hull(Interval local) const { return {Global(local.begin), Global(local.end - 1) + 1}; }
-  // Local rows whose global rows lie in `global` (an interval, by the order above).
+  // The local rows whose global rows lie in `global`. They form an interval.
   Interval Local(Interval global) const {
     return {LowerBound(global.begin), LowerBound(global.end)};
   }
 
  private:
   std::vector<RowRange> ranges_;
-  std::vector<int64_t> local_begin_;  // Of each range.
+  std::vector<int64_t> local_begin_;  // First local row of each range.
   int64_t rows_ = 0;
 };
 

@@ -13,7 +13,7 @@ namespace {
 
 using RangesOfRank = std::vector<std::vector<RowRange>>;
 
-// Keeps ranges canonical: a plain range that continues the one before it grows it.
+// Keeps ranges canonical: extends the last plain range if `rows` continue it.
 void Append(Interval rows, std::vector<RowRange>* ranges) {
   const int64_t count = rows.length();
   if (count == 0) return;
@@ -26,8 +26,8 @@ void Append(Interval rows, std::vector<RowRange>* ranges) {
   ranges->push_back({rows.begin, count, count, 1});
 }
 
-// Cuts a piece into `parts` of whole granules, counted from its begin; the first (granules mod
-// parts) get one more.
+// Cuts `piece` into `parts` of whole granules, counted from its begin. The first (granules mod
+// parts) parts get one granule more.
 std::vector<Interval> Cut(Interval piece, int64_t parts, int64_t granule) {
   const int64_t rows = piece.length();
   const int64_t units = rows / granule + (rows % granule != 0 ? 1 : 0);
@@ -47,8 +47,8 @@ void Contiguous(Interval piece, const PlanOptions& options, RangesOfRank* out) {
   for (int32_t rank = 0; rank < options.world_size; ++rank) Append(blocks[rank], &(*out)[rank]);
 }
 
-// Rank r gets the r-th block from the head and the r-th from the tail, so that under a causal mask
-// little work is paired with much.
+// Rank r gets the r-th block from the head and the r-th from the tail. Under a causal mask this
+// pairs blocks of little work with blocks of much.
 void Zigzag(Interval piece, const PlanOptions& options, RangesOfRank* out) {
   const int32_t world = options.world_size;
   const std::vector<Interval> blocks = Cut(piece, int64_t{2} * world, options.granule);
@@ -58,7 +58,7 @@ void Zigzag(Interval piece, const PlanOptions& options, RangesOfRank* out) {
   }
 }
 
-// Stripe i goes to rank i mod W; the last stripe may be shorter.
+// The last stripe may be shorter.
 void Striped(Interval piece, const PlanOptions& options, RangesOfRank* out) {
   const int64_t rows = piece.length();
   const int64_t full = rows / options.stripe, world = options.world_size;
@@ -72,19 +72,20 @@ void Striped(Interval piece, const PlanOptions& options, RangesOfRank* out) {
   Append({piece.begin + full * options.stripe, piece.end}, &(*out)[full % world]);
 }
 
-// Zigzag inside each sequence; a rank's rows then run sequence by sequence.
+// The rows of a rank run sequence by sequence.
 void ZigzagPerSequence(const std::vector<int64_t>& lengths, const PlanOptions& options,
                        RangesOfRank* out) {
   int64_t begin = 0;
   PlanOptions unrounded = options;
-  unrounded.granule = 1;  // Multiples counted from a sequence's begin are none of the tensor's.
+  // Multiples counted from a sequence's begin are not multiples of the packed tensor.
+  unrounded.granule = 1;
   for (const int64_t length : lengths) {
     Zigzag({begin, begin + length}, unrounded, out);
     begin += length;
   }
 }
 
-// Both tensors, by the work of their blocks.
+// Cuts both tensors together, by the work of their blocks.
 void ByArea(const AttentionSpec& spec, const PlanOptions& options, RangesOfRank* q,
             RangesOfRank* kv) {
   const std::vector<AreaBlock> blocks = PartitionByArea(spec, options.world_size);
@@ -115,8 +116,8 @@ RangesOfRank Deal(const std::vector<int64_t>& lengths, const PlanOptions& option
   return out;
 }
 
-// Moves each cut inside `rows` rows down to a multiple of the granule: cuts at sequence ends lie
-// anywhere.
+// Moves each cut down to a multiple of the granule, except the end of the tensor. Sequences may end
+// at any row.
 void RoundCuts(int64_t rows, int64_t granule, RangesOfRank* ranges_of_rank) {
   const auto round = [&](int64_t cut) { return cut == rows ? rows : cut - cut % granule; };
   for (std::vector<RowRange>& ranges : *ranges_of_rank) {

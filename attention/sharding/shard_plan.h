@@ -11,7 +11,7 @@
 
 namespace annulus {
 
-// What one rank owns. A shard may be empty on either side.
+// The rows that one rank owns. Query rows, key rows or both may be empty.
 struct Shard {
   int32_t owner = 0;  // Rank.
   RowMap q_rows;
@@ -19,54 +19,56 @@ struct Shard {
   const RowMap& rows(RowSpace space) const { return space == RowSpace::kQuery ? q_rows : kv_rows; }
 };
 
-// Which rank owns which rows: every query row and every key row of a job in exactly one shard.
-// Shard s is owned by rank s.
+// Assigns every query row and every key row of a job to exactly one shard. Rank s owns shard s.
 struct ShardPlan {
-  int32_t world_size = 1;  // Ranks.
+  int32_t world_size = 1;  // The number of ranks.
   Layout layout = Layout::kContiguous;
-  int64_t granule = 1;  // Schedules round what they move to it.
+  int64_t granule = 1;  // Schedules round transfers to multiples of it, in rows.
   std::vector<Shard> shards;
 };
 
-// Integers that decide a plan, beside the spec: what the coordinator ships to workers.
+// The inputs of a plan beside the spec. The coordinator sends them to workers, which make the same
+// plan.
 struct PlanOptions {
   int32_t world_size = 1;
-  Layout layout = Layout::kContiguous;  // Not kAuto.
-  int64_t stripe = 1;                   // Rows of a stripe (striped layout only).
+  Layout layout = Layout::kContiguous;  // Never kAuto.
+  int64_t stripe = 1;                   // Rows per stripe; used by the striped layout only.
   int64_t granule = 1;  // Every cut is a multiple of it, in rows of the packed tensor.
 };
 
-// Rows of a tile of keys in which a deterministic job folds: whatever the plan, a row's keys are
-// taken tile by tile, from global multiples of it. A multiple of every kernel's own block.
+// Rows of a tile of keys in a deterministic job. Under any plan, a row's keys are processed tile by
+// tile, and tiles begin at global multiples of kFoldTile. A multiple of every kernel's own block.
 inline constexpr int64_t kFoldTile = 256;
 
-// The granule of plans for a spec.
+// The granule of plans for a spec, in rows.
 inline int64_t GranuleOf(const AttentionSpec& spec) { return spec.deterministic ? kFoldTile : 1; }
 
-// Rows of a stripe where a request leaves them open: 1, or for a deterministic job whole tiles, few
-// enough that planning stays short.
+// The default number of rows per stripe: 1, or for a deterministic job a multiple of kFoldTile. The
+// multiple makes about 64 stripes, which keeps planning short.
 int32_t StripeOf(const AttentionSpec& spec);
-// The most stripes of a deterministic job: each is a task of its own.
+// The most stripes of a deterministic job, in which each stripe is a task.
 inline constexpr int64_t kMaxFoldStripes = 256;
 
-// A pure function of its arguments, the same on every machine. Any lengths, shorter than W included
-// (formulas: docs/reference/numerics.md). Query and key tensors are cut each by itself:
+// Makes the plan. A pure function of its arguments, so every machine gets the same plan. Lengths
+// may be anything, including less than W = world_size. Formulas: docs/reference/numerics.md, "Which
+// rank owns which rows". Query and key tensors are cut separately:
 //
 // - contiguous: W blocks of nearly equal size, the first (L mod W) one granule larger; rank r has
 //   block r
-// - zigzag: 2W blocks likewise; rank r has blocks r and 2W−1−r
-// - striped: stripes of `stripe` rows; stripe i to rank i mod W
+// - zigzag: 2W such blocks; rank r has blocks r and 2W−1−r
+// - striped: stripes of `stripe` rows; rank i mod W has stripe i
 // - zigzag per sequence: zigzag inside each sequence; a rank's rows run sequence by sequence
-// - by area: blocks of the rows of both tensors together, dealt so that all ranks have about as
-//   many visible pairs (attention/sharding/balanced_partition.h)
+// - by area: blocks of both tensors together, assigned so that all ranks have about as many visible
+//   pairs (attention/sharding/balanced_partition.h)
 //
-// The last two cut where sequences end; with a granule above 1 each cut moves down to a multiple.
+// The last two cut at sequence ends; with a granule above 1 each cut moves down to a multiple.
 //
-// Zigzag cuts the packed tensor as a whole. Under a causal mask that balances one sequence and any
-// number of equal ones exactly (in mirrored blocks a sequence's rows at depth x and at depth 1 − x
-// meet) and leaves short sequences whole on one or two ranks, so that their keys hardly move.
-// Cutting each sequence balances unequal ones, and moves every key. INVALID_ARGUMENT for options
-// out of range.
+// Zigzag cuts the packed tensor as a whole. Mirrored blocks pair a sequence's rows at depth x with
+// those at depth 1 − x. Under a causal mask this balances one sequence, and any number of equal
+// ones, exactly. Short sequences stay whole on one or two ranks, so few of their keys move. Zigzag
+// per sequence also balances unequal sequences, but moves every key.
+//
+// INVALID_ARGUMENT / INVALID_EXECUTION for options out of range.
 absl::StatusOr<ShardPlan> MakeShardPlan(const AttentionSpec& spec, const PlanOptions& options);
 
 }  // namespace annulus

@@ -7,8 +7,8 @@
 namespace annulus {
 namespace {
 
-// Of more runs of keys than so many, each row is asked for: then rows are mostly dealt out in
-// stripes, and there are cuts at nearly every row.
+// With more bounds of key runs than this, each row is evaluated: such shards are mostly striped,
+// and nearly every row would be a cut.
 constexpr size_t kMostBounds = 32;
 
 }  // namespace
@@ -22,14 +22,14 @@ class TaskSweeps::Maker {
     });
   }
 
-  // Local rows from `row` on, `count` of them, that see `sweeps` in packed rows.
+  // Adds `count` local rows from `row` on, which see `sweeps` in packed rows.
   void Add(int64_t row, int64_t count, const MovingIntervals& sweeps) {
     if (bounds_.size() > kMostBounds) {
       for (int64_t i = 0; i < count; ++i) AddRow(row + i, LocalOf(sweeps, i));
       return;
     }
-    // An end is at a bound in one row, and past it in the next: between such rows local ends are as
-    // steady as packed ones.
+    // An end reaches a bound in one row and passes it in the next. Between such rows, local ends
+    // move as steadily as packed ones.
     cuts_ = {0, count};
     for (const Sweep& sweep : sweeps) {
       if (sweep.begin_step != 0) CutAtBounds(sweep.keys.begin, count);
@@ -59,7 +59,7 @@ class TaskSweeps::Maker {
     return local_;
   }
 
-  // The first may end a stretch, the second begin one, and the third tells how it goes on.
+  // The first row may end a stretch, the second may begin one, and the third fixes its steps.
   void AddSteady(int64_t row, Interval of, const MovingIntervals& sweeps) {
     for (int64_t i = of.begin; i < std::min(of.begin + 3, of.end); ++i)
       AddRow(row + i, LocalOf(sweeps, i));
@@ -76,7 +76,7 @@ class TaskSweeps::Maker {
     rows_ = 1;
   }
 
-  // Whether the stretch that was begun last goes on with a row that sees `keys`.
+  // True if the last stretch continues with a row that sees `keys`.
   bool GoesOn(const Intervals& keys) {
     const size_t first = to_.stretches_.back().first;
     if (to_.sweeps_.size() - first != keys.size()) return false;
@@ -102,7 +102,7 @@ class TaskSweeps::Maker {
   const RowMap& k_map_;
   const Interval k_;
   TaskSweeps& to_;
-  int64_t rows_ = 0;  // Of the stretch that was begun last.
+  int64_t rows_ = 0;  // Rows of the last stretch.
   std::vector<int64_t> bounds_, cuts_;
   Intervals local_;
 };

@@ -13,17 +13,18 @@
 
 namespace annulus {
 
-// What TaskRows says (task_rows.h), without a word for each row: rows one after the other that see
-// as many intervals each, whose ends stand still or move by one key a row, are one stretch.
+// The content of TaskRows (task_rows.h) in compressed form. Consecutive rows form one stretch if
+// they see the same number of intervals and each end is fixed or moves by one key per row.
+// Immutable after construction.
 class TaskSweeps {
  public:
   TaskSweeps() = default;
-  // Evaluates the mask for query rows `q` and key rows `k`, as VisibleInTask does.
+  // Evaluates the mask for query rows `q` and key rows `k`, like VisibleInTask.
   TaskSweeps(const MaskMap& mask, const RowMap& q_map, const RowMap& k_map, Interval q, Interval k,
              int32_t q_head);
 
-  // Calls fn(part, sweeps, skip) for each stretch that has some of `rows`, in order: `part` is its
-  // rows among them, the first of which sees sweeps[i].At(skip).
+  // Calls fn(part, sweeps, skip) for each stretch that has some of `rows`, in order. `part` is the
+  // stretch's rows among `rows`; its first row sees sweeps[i].At(skip).
   template <typename Fn>
   void ForEach(Interval rows, const Fn& fn) const {
     for (size_t s = StretchOf(rows.begin); rows.begin < rows.end; ++s) {
@@ -37,18 +38,18 @@ class TaskSweeps {
     }
   }
 
-  // Rows that were asked for one by one: what making it cost.
+  // The number of rows that were evaluated one by one: the cost of construction.
   int64_t asked() const { return asked_; }
 
  private:
   struct Stretch {
     int64_t row;
-    size_t first;  // Of its sweeps.
+    size_t first;  // Index of its first sweep.
   };
   class Maker;
   size_t StretchOf(int64_t row) const;
 
-  std::vector<Stretch> stretches_;  // And where the last one ends.
+  std::vector<Stretch> stretches_;  // The last entry is the end of the last stretch.
   std::vector<Sweep> sweeps_;
   int64_t asked_ = 0;
 };

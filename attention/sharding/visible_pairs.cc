@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-// Rectangles of at most this many (query run, key run) pairs are summed run by run.
+// Up to this many pairs of a query run and a key run are summed one by one.
 constexpr int64_t kFewRunPairs = 64;
 
 int64_t RunsOf(const RowMap& map, Interval local) {
@@ -38,7 +38,7 @@ int64_t SumRows(const MaskMap& mask, const LocalRectangle& r) {
   return pairs;
 }
 
-// Whether ForEachRun is cheap: no stripes, few ranges.
+// True if ForEachRun is cheap: no stripes and few ranges.
 bool FewRanges(const LocalRectangle& r) {
   const auto plain = [](const RowMap& map) {
     return std::all_of(map.ranges().begin(), map.ranges().end(),

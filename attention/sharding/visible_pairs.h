@@ -8,7 +8,8 @@
 
 namespace annulus {
 
-// Local rows of a query shard × local rows of a key shard, for one query head.
+// A rectangle of local query rows `q` × local key rows `k` of two shards, for one query head. Does
+// not own the maps.
 struct LocalRectangle {
   const RowMap* q_map = nullptr;
   const RowMap* k_map = nullptr;
@@ -16,13 +17,14 @@ struct LocalRectangle {
   int32_t q_head = 0;
 };
 
-// Visible (query, key) pairs of the rectangle, exactly. Costs a few look-ups where its rows are
-// whole runs, O(query rows) where they are stripes.
+// The exact number of visible (query, key) pairs of the rectangle. Costs a few look-ups if its rows
+// are few whole runs, and O(query rows) otherwise.
 int64_t VisiblePairs(const MaskMap& mask, const LocalRectangle& rectangle);
 
-// The same, exact for whole runs of which no more than 64 pairs meet. For more, and where rows are
-// stripes: the pairs of the hull in packed rows, scaled by the share of its rows that belong. A few
-// look-ups always; integers, so the same on every machine.
+// VisiblePairs for planning, always with a few look-ups. Exact if the rows are whole runs that meet
+// in at most 64 pairs of runs. Otherwise: the pairs of the hull in packed rows, scaled by the
+// fraction of the hull's rows that belong to the rectangle. Integer arithmetic, so every machine
+// gets the same number.
 int64_t EstimateVisiblePairs(const MaskMap& mask, const LocalRectangle& rectangle);
 
 }  // namespace annulus

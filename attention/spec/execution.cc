@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// In the order of the enums.
+// Names in the order of the enums.
 constexpr absl::string_view kStrategyNames[] = {
     "auto",    "ring-pass-kv", "all-gather-kv", "rotate-kv", "ring-pass-q",
     "ulysses", "ulysses-ring", "double-ring",   "tree",      "halo"};

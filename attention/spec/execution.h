@@ -9,9 +9,10 @@
 
 namespace annulus {
 
-// How a request runs, beside what it computes (attention/spec/spec.h): the mirror of
-// annulus.v1.Execution, free of protobuf.
+// How a request runs. attention/spec/spec.h says what it computes. Mirrors annulus.v1.Execution
+// without protobuf.
 
+// docs/explanation/strategies.md describes the strategies.
 enum class Strategy : uint8_t {
   kAuto = 0,
   kRingPassKv = 1,
@@ -26,6 +27,7 @@ enum class Strategy : uint8_t {
 };
 inline constexpr Strategy kLastStrategy = Strategy::kHalo;  // The largest value.
 
+// attention/sharding/shard_plan.h describes the layouts.
 enum class Layout : uint8_t {
   kAuto = 0,
   kContiguous = 1,
@@ -36,45 +38,49 @@ enum class Layout : uint8_t {
 };
 inline constexpr Layout kLastLayout = Layout::kZigzagPerSequence;  // The largest value.
 
-// How the ranks that exchange heads share them out (docs/explanation/strategies.md).
+// How the ranks that exchange heads divide them (docs/explanation/strategies.md).
 enum class HeadAssignment : uint8_t {
   kAuto = 0,
   kWholeHeads = 1,
-  kUnits = 2,  // A unit is one head of the queries of one rank.
+  kUnits = 2,  // A unit is one query head of the rows of one rank.
 };
 inline constexpr HeadAssignment kLastHeadAssignment = HeadAssignment::kUnits;  // The largest value.
 
-// How to run a job: every field is met or the job is refused; only kAuto and 0 leave a choice.
+// The parallel config of a job. Every field is met, or the job is refused. kAuto and 0 leave the
+// choice to the planner, unless a comment says otherwise.
 struct Execution {
   Strategy strategy = Strategy::kAuto;
   Layout layout = Layout::kAuto;
   int32_t world_size = 0;         // 0: chosen by the planner.
-  int32_t ulysses_degree = 0;     // Ranks that exchange heads; 0: chosen by the planner.
-  int32_t ring_degree = 0;        // world_size / ulysses_degree; 0: chosen by the planner.
-  int32_t inner_ring_degree = 0;  // Of a double ring, neighbours; 0: chosen by the planner.
+  int32_t ulysses_degree = 0;     // Ranks that exchange heads.
+  int32_t ring_degree = 0;        // world_size / ulysses_degree.
+  int32_t inner_ring_degree = 0;  // Neighbours in an inner ring of a double ring.
   HeadAssignment head_deal = HeadAssignment::kAuto;
-  // Rows of a stripe in the striped layout; 0: 1, or what a deterministic job takes.
+  // Rows per stripe in the striped layout. 0 means 1, or the default of a deterministic job
+  // (StripeOf).
   int32_t stripe = 0;
-  bool bf16_partials = false;  // Partial outputs travel in bf16, by strategies that send them.
-  int32_t priority = 0;        // Larger: earlier, among a principal's jobs.
+  // True if partial outputs travel in bf16, in strategies that send them.
+  bool bf16_partials = false;
+  int32_t priority = 0;  // A larger priority runs earlier, among a principal's jobs.
   bool timeline = false;
 };
 
-// Waiting this long counts as much as one step of priority, so that nothing starves; and a wider
-// range would let important jobs starve others for hours.
+// Waiting this long counts as much as one step of priority, so no job starves. A wider range than
+// kMaxPriority would let important jobs starve others for hours.
 inline constexpr absl::Duration kPriorityStep = absl::Seconds(10);
-inline constexpr int32_t kMaxPriority = 10;  // −10 is the least.
+inline constexpr int32_t kMaxPriority = 10;  // The lowest priority is −10.
 
-// Whether the ranks of a strategy (not kAuto) send one another partial outputs.
+// True if the ranks of a strategy (not kAuto) send partial outputs to one another.
 constexpr bool SendsPartials(Strategy strategy) {
   return strategy == Strategy::kRingPassQ || strategy == Strategy::kTree;
 }
 
-// "ring-pass-kv", "auto", ...; "zigzag", "auto", ...; "whole-heads", "auto", ...
+// Names as in flags: "ring-pass-kv", "auto", ...; "zigzag", "auto", ...; "whole-heads", "auto", ...
+// Returns "unknown" for a value outside the enum.
 absl::string_view StrategyName(Strategy strategy);
 absl::string_view LayoutName(Layout layout);
 absl::string_view HeadDealName(HeadAssignment deal);
-// The inverse; '_' equals '-', upper case equals lower case. Absent for an unknown name.
+// The inverse. '_' equals '-', and case does not matter. Absent for an unknown name.
 std::optional<Strategy> ParseStrategy(absl::string_view name);
 std::optional<Layout> ParseLayout(absl::string_view name);
 std::optional<HeadAssignment> ParseHeadDeal(absl::string_view name);

@@ -9,7 +9,7 @@
 
 namespace annulus {
 
-// Rows [begin, end); empty where end <= begin.
+// Rows [begin, end); empty if end <= begin.
 struct Interval {
   int64_t begin = 0;
   int64_t end = 0;
@@ -19,26 +19,27 @@ struct Interval {
   }
 };
 
-// Sorted, disjoint, non-adjacent and non-empty, where nothing else is said.
+// Sorted, disjoint, non-adjacent and non-empty, unless stated otherwise.
 using Intervals = absl::InlinedVector<Interval, 2>;
 
 inline Interval Intersect(Interval a, Interval b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 
-// The interval of the first of some rows; in each row after it, either end stands still or moves by
-// one.
+// An interval of keys that consecutive rows see. `keys` is that of the first row. From each row to
+// the next, either end is fixed (step 0) or moves by one (step 1).
 struct Sweep {
   Interval keys;
   int64_t begin_step = 0, end_step = 0;
-  // Of the row `skip` rows after the first.
+  // The interval of the row `skip` rows after the first.
   Interval At(int64_t skip) const {
     return {keys.begin + begin_step * skip, keys.end + end_step * skip};
   }
 };
 using MovingIntervals = absl::InlinedVector<Sweep, 2>;
 
-// Of rows of which the first and the last see these, with as many intervals in all of them.
+// The sweeps of consecutive rows, from the intervals of the first and the last row. Requires: all
+// rows see the same number of intervals.
 inline MovingIntervals SweepsBetween(const Intervals& first, const Intervals& last) {
   MovingIntervals sweeps;
   for (size_t i = 0; i < first.size(); ++i) {
@@ -48,8 +49,8 @@ inline MovingIntervals SweepsBetween(const Intervals& first, const Intervals& la
   return sweeps;
 }
 
-// Intervals in any order, overlapping or empty, as a set: sorted, disjoint, non-adjacent,
-// non-empty.
+// Makes a set of intervals in any order, which may overlap or be empty: sorted, disjoint,
+// non-adjacent, non-empty.
 template <typename List>
 List Normalized(List intervals) {
   std::sort(intervals.begin(), intervals.end(),

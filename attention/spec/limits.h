@@ -11,7 +11,7 @@
 
 namespace annulus {
 
-// INVALID_ARGUMENT / LIMIT_EXCEEDED at `field` where `requested` is past `limit`.
+// INVALID_ARGUMENT / LIMIT_EXCEEDED at `field` if requested > limit (metadata: requested, limit).
 inline absl::Status CheckLimit(absl::string_view field, int64_t requested, int64_t limit) {
   if (requested <= limit) return absl::OkStatus();
   ErrorDetail detail;
@@ -23,7 +23,8 @@ inline absl::Status CheckLimit(absl::string_view field, int64_t requested, int64
                    detail);
 }
 
-// INVALID_ARGUMENT / `reason` at `field`, whose `value` it is not to have (metadata: value).
+// INVALID_ARGUMENT / `reason` at `field`, which must not have `value` (metadata: value). `must`
+// completes the sentence "is VALUE, but ...".
 template <typename Value>
 absl::Status RefuseValue(absl::string_view reason, absl::string_view field, Value value,
                          absl::string_view must) {
@@ -36,14 +37,14 @@ absl::Status RefuseValue(absl::string_view reason, absl::string_view field, Valu
                    detail);
 }
 
-// INVALID_ARGUMENT / UNKNOWN_ENUM past the last of its values.
+// INVALID_ARGUMENT / UNKNOWN_ENUM at `field` if value > last.
 template <typename Enum>
 absl::Status CheckEnum(absl::string_view field, Enum value, Enum last) {
   if (value <= last) return absl::OkStatus();
   return RefuseValue("UNKNOWN_ENUM", field, static_cast<int>(value), "is not a known value");
 }
 
-// INVALID_ARGUMENT / `reason` below `least`.
+// INVALID_ARGUMENT / `reason` at `field` if value < least.
 inline absl::Status CheckAtLeast(absl::string_view reason, absl::string_view field, int64_t value,
                                  int64_t least) {
   if (value >= least) return absl::OkStatus();

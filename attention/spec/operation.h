@@ -10,19 +10,19 @@
 
 namespace annulus {
 
-// What a job computes: the operations of annulus.v1.AttentionSpec, free of protobuf.
+// The operation of a job. Mirrors the operations of annulus.v1.AttentionSpec without protobuf.
 enum class Operation : uint8_t { kForward = 0, kGradients = 1 };
 struct ForwardOptions {
-  // The state stays this long for gradients jobs; absent: it does not.
+  // How long the workers keep the state for gradients jobs. Absent: they do not keep it.
   std::optional<absl::Duration> keep_state;
 };
 struct GradientOptions {
-  bool d_lse = false;   // A gradient into LSE is an input too.
-  bool d_bias = false;  // That of the bias is an output too.
-  // Element type of d_out: dtype, or fp32 where the output is fp32. Unspecified: dtype.
+  bool d_lse = false;   // True if the gradient of the LSE is another input.
+  bool d_bias = false;  // True if the gradient of the bias is another output.
+  // Element type of d_out: dtype, or fp32 if the output is fp32. Unspecified means dtype.
   DataType d_out_dtype = DataType::kUnspecified;
-  std::string state;           // The forward job whose state lends the other inputs; empty: none.
-  bool release_state = false;  // After this job.
+  std::string state;  // The forward job whose kept state lends the other inputs; empty: none.
+  bool release_state = false;  // True if the state is released after this job.
 };
 
 }  // namespace annulus

@@ -54,8 +54,8 @@ absl::Status CheckDivides(absl::string_view field, int32_t degree, int32_t world
 
 bool Fits(int32_t wanted, int32_t value) { return wanted == 0 || wanted == value; }
 
-// The divisors of a number, without 1 and itself if there are others: who asks for a grid or a ring
-// of rings and leaves its shape open gets one.
+// The divisors of a number. Leaves out 1 and the number itself if there are others, because a
+// request for a grid or a double ring of open shape should get one.
 std::vector<int32_t> ShapesOf(int32_t number) {
   std::vector<int32_t> divisors;
   for (int32_t d = 2; d < number; ++d) {
@@ -73,7 +73,7 @@ std::vector<int32_t> UlyssesChoices(const Execution& execution, int32_t world_si
   return {1};
 }
 
-// A square one first: its inner and outer rings are both short.
+// The squarest shape first: its inner and outer rings are both short.
 std::vector<int32_t> InnerRingChoices(const Execution& execution, int32_t ring) {
   if (execution.strategy != Strategy::kDoubleRing) return {0};
   if (execution.inner_ring_degree != 0) return {execution.inner_ring_degree};

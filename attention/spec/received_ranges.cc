@@ -114,7 +114,7 @@ bool ReceivedRanges::Contains(int64_t row, int32_t head) const {
 
 std::vector<Interval> ReceivedRanges::MissingRows(size_t limit) const {
   std::vector<Interval> missing;
-  int64_t row = 0;  // Rows before it are told.
+  int64_t row = 0;  // All rows before it are handled.
   auto add = [&](int64_t begin, int64_t end) {
     if (begin >= end) return true;
     if (!missing.empty() && missing.back().end == begin) {

@@ -17,29 +17,32 @@ struct CellRect {
   int32_t head_begin = 0, head_end = 0;
 };
 
-// Which cells (row, head) of a tensor have arrived: a union of rectangles. Neighbours of equal
-// heads are joined, so that rows that arrive in order cost one entry. Not thread-safe.
+// The cells (row, head) of a tensor that have arrived, as a union of rectangles. Neighbours with
+// equal heads are joined, so rows that arrive in order take one entry. Not thread-safe.
 class ReceivedRanges {
  public:
-  // A hostile order of tiny rectangles stops here instead of eating memory.
+  // A hostile order of tiny rectangles stops at this limit, which bounds memory.
   static constexpr size_t kMaxFragments = 65536;
 
   ReceivedRanges(int64_t rows, int32_t heads, size_t max_fragments = kMaxFragments)
       : rows_(rows), heads_(heads), max_fragments_(max_fragments) {}
 
-  // Adds the cells of `rect`, which lies inside the tensor and is not empty; cells may be covered
-  // already. INVALID_ARGUMENT / TOO_MANY_FRAGMENTS, and nothing changes.
+  // Adds the cells of `rect`, which must lie inside the tensor and must not be empty. Cells may
+  // already be covered. INVALID_ARGUMENT / TOO_MANY_FRAGMENTS if there are max_fragments entries;
+  // nothing changes then.
   absl::Status Add(const CellRect& rect);
 
+  // True if a cell of `rect`, or the cell (row, head), is covered.
   bool Intersects(const CellRect& rect) const;
   bool Contains(int64_t row, int32_t head) const;
+  // True if all cells are covered.
   bool complete() const { return cells_ == rows_ * heads_; }
-  // Covered cells.
+  // The number of covered cells.
   int64_t cells() const { return cells_; }
-  // Entries that they take.
+  // The number of entries that store them.
   size_t fragments() const { return fragments_; }
 
-  // Maximal runs of rows that lack a head, in order; at most `limit`.
+  // Maximal runs of rows that lack a head, in order; at most `limit` runs.
   std::vector<Interval> MissingRows(size_t limit) const;
 
  private:
@@ -59,9 +62,9 @@ class ReceivedRanges {
   static Heads Union(const Heads& heads, HeadRange added);
   static int64_t Count(const Heads& heads);
   static bool Overlaps(const Heads& heads, int32_t begin, int32_t end);
-  // Cuts the span that holds row - 1 and row in two.
+  // Splits the span that holds both row - 1 and row.
   void SplitAt(int64_t row);
-  // Joins equal neighbours from the span before `row_begin` to the one at `row_end`.
+  // Joins equal neighbours, from the span before `row_begin` to the one at `row_end`.
   void Join(int64_t row_begin, int64_t row_end);
   Spans::const_iterator SpanAtOrAfter(int64_t row) const;
 
@@ -69,7 +72,7 @@ class ReceivedRanges {
   int32_t heads_;
   size_t max_fragments_;
   int64_t cells_ = 0;
-  size_t fragments_ = 0;  // Head ranges, all told.
+  size_t fragments_ = 0;  // Head ranges of all spans.
   Spans spans_;
 };
 

@@ -7,9 +7,10 @@
 
 #include "attention/spec/dtype.h"
 
-// Rounding of fp32 numbers to nearest, ties to even (attention/spec/dtype.h), without a branch, so
-// that loops over them become vector code: of each source file for itself, with the instructions
-// that it is compiled for. The thread's vector arithmetic keeps subnormal numbers meanwhile.
+// Rounding of fp32 numbers to nearest, ties to even (attention/spec/dtype.h), without branches, so
+// that the compiler vectorises loops. Each source file that includes it gets its own copy, compiled
+// for the file's own instruction set. Requires: the thread's vector arithmetic keeps subnormal
+// numbers.
 
 namespace annulus {
 namespace {
@@ -28,8 +29,8 @@ inline float FromBits(uint32_t bits) {
 
 constexpr uint32_t kFp32Infinity = 0x7f800000u;
 
-// `magnitude` is below the smallest normal half, 2^-14. Adding 0.5 puts the last bit of the sum at
-// 2^-24, the step of subnormal halves, so that the addition itself rounds to nearest even.
+// `magnitude` must be below 2^-14, the smallest normal half. Adding 0.5 puts the last bit of the
+// sum at 2^-24, the step of subnormal halves, so the addition itself rounds to nearest even.
 inline uint16_t SubnormalHalf(uint32_t magnitude) {
   return static_cast<uint16_t>(Bits(FromBits(magnitude) + 0.5f) - Bits(0.5f));
 }
@@ -40,12 +41,12 @@ inline uint16_t HalfOf(float value) {
   const uint32_t magnitude = bits & 0x7fffffffu;
   // The quiet bit keeps a NaN whose payload is shifted out a NaN.
   const uint32_t nan = 0x7e00u | ((magnitude >> 13) & 0x3ffu);
-  // A carry out of the mantissa moves to the next exponent, up to infinity.
+  // A carry out of the mantissa increments the exponent, up to infinity.
   const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
   const uint32_t normal = (rounded - 0x38000000u) >> 13;
   const uint32_t subnormal = SubnormalHalf(magnitude);
   uint32_t half = magnitude < 0x38800000u ? subnormal : normal;
-  half = magnitude >= 0x47800000u ? 0x7c00u : half;  // 2^16 and above
+  half = magnitude >= 0x47800000u ? 0x7c00u : half;  // 2^16 and above.
   half = magnitude > kFp32Infinity ? nan : half;
   return static_cast<uint16_t>(sign | half);
 }

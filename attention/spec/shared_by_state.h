@@ -5,8 +5,9 @@
 
 namespace annulus {
 
-// What a forward job whose state is kept and gradients that use it must agree in, as a forward
-// spec: all but how either is computed and what else a forward job is asked for.
+// The part of a spec in which a forward job that keeps its state and the gradients jobs that use
+// the state must be equal. Returned as a forward spec without options of the operation, extra
+// outputs and arithmetic.
 AttentionSpec SharedByState(AttentionSpec spec);
 
 }  // namespace annulus

@@ -13,11 +13,11 @@
 
 namespace annulus {
 
-// The values of one attention request: the mirror of annulus.v1.AttentionSpec, free of protobuf.
-// Nothing here is checked; Validate() in attention/validate/validate.h is the only validator.
+// An attention request: mirrors annulus.v1.AttentionSpec without protobuf. Nothing here is checked;
+// Validate() in attention/validate/validate.h is the only validator.
 
-// One range of a range list: query rows [q_begin, q_end) and key rows [k_begin, k_end) of a
-// sequence.
+// One range of a range list: query rows [q_begin, q_end) × key rows [k_begin, k_end), both rows of
+// a sequence. docs/reference/numerics.md, "Masks" defines the kinds.
 struct MaskRange {
   enum class Kind : uint8_t { kFull = 0, kCausal = 1, kInverseCausal = 2, kBiCausal = 3 };
   int64_t q_begin = 0, q_end = 0, k_begin = 0, k_end = 0;
@@ -33,16 +33,17 @@ inline bool operator==(const MaskRange& a, const MaskRange& b) {
 }
 inline bool operator<(const MaskRange& a, const MaskRange& b) { return FieldsOf(a) < FieldsOf(b); }
 
-// Which keys a query sees. Fields combine (docs/reference/numerics.md, "Masks"); an absent field is
-// off.
+// The keys that a query sees. Fields combine (docs/reference/numerics.md, "Masks"). An absent field
+// is off.
 struct Mask {
   enum class Alignment : uint8_t { kBottomRight = 0, kTopLeft = 1 };
   bool causal = false;
   Alignment alignment = Alignment::kBottomRight;
   std::optional<int64_t> window_left, window_right, chunk, prefix, always_visible;
   std::vector<MaskRange> ranges;
-  bool bit_mask = false;             // The input TensorId::kBitMask hides further pairs.
-  std::vector<int32_t> query_heads;  // Empty: all heads.
+  bool bit_mask = false;  // True if the input TensorId::kBitMask hides further pairs.
+  // Query heads that follow the mask. Empty: the heads that no other mask of the group names.
+  std::vector<int32_t> query_heads;
 };
 
 // The fields that decide which pairs a mask hides: all but query_heads. The tuple refers to `mask`.
@@ -59,59 +60,66 @@ inline auto RuleOf(const Mask& mask) {
   return rule;
 }
 
-// One sequence of a job. Its rows follow those of the sequence before it in every packed tensor.
+// One sequence of a job. In every packed tensor its rows follow those of the sequence before.
 struct Sequence {
   int64_t q_len = 0, kv_len = 0;
-  std::string session;  // Keys of a session come first; empty: none.
+  std::string session;  // The session whose keys come first; empty: none.
   int32_t layer = 0;
-  int32_t mask = 0;  // Index into AttentionSpec::masks when there are several.
+  // Index into AttentionSpec::masks of the first mask of a group (attention/mask/mask_groups.h).
+  int32_t mask = 0;
 };
 
-// Added to scores: the input TensorId::kBias.
+// A tensor added to scores: the input TensorId::kBias.
 struct Bias {
   DataType dtype = DataType::kUnspecified;  // Unspecified: that of q.
-  int32_t heads = 1;                        // 1, for all query heads, or q_heads.
+  int32_t heads = 1;                        // q_heads, or 1 if all query heads share the bias.
 };
 
+// docs/reference/numerics.md, "Score modifiers" gives the formulas and their order.
 struct ScoreModifiers {
   std::optional<double> soft_cap;
-  std::vector<float> alibi_slopes, sinks;  // One for each query head, or empty.
+  std::vector<float> alibi_slopes, sinks;  // One value per query head, or empty.
   std::optional<Bias> bias;
-  bool lse_offset = false;  // The input TensorId::kLseOffset.
+  bool lse_offset = false;  // True if the job has the input TensorId::kLseOffset.
 };
 enum class LseBase : uint8_t { kE = 0, k2 = 1 };
 struct Outputs {
   LseBase lse_base = LseBase::kE;
   bool max_logit = false;
-  // What rounding to fp32 takes from the LSE: an output of a forward job, an input of gradients.
+  // True if the part of the LSE that rounding to fp32 removes is an output of a forward job, or an
+  // input of gradients.
   bool lse_rest = false;
 };
+// Drops weights with probability `rate`, in [0, 1) (attention/numerics/dropout.h).
 struct Dropout {
   double rate = 0;
   uint64_t seed = 0;
 };
 
+// The problem that a job solves. Packed tensors hold the rows of all sequences, one sequence after
+// another.
 struct AttentionSpec {
-  DataType dtype = DataType::kUnspecified;  // Of q, k and v.
+  DataType dtype = DataType::kUnspecified;  // The dtype of q, k and v.
   int32_t q_heads = 0, kv_heads = 0;
-  int32_t head_dim = 0, head_dim_v = 0;  // Of q and k; of v and the output, 0: head_dim.
+  // Elements per head of q and k, and of v and the output; head_dim_v 0 means head_dim.
+  int32_t head_dim = 0, head_dim_v = 0;
   std::vector<Sequence> sequences;
-  std::optional<double> scale;  // Absent: 1/sqrt(head_dim). Zero and negative values are honoured.
-  std::vector<Mask> masks;      // None: full. One: for all sequences.
-  int32_t bit_mask_heads = 1;   // Of the bit mask: 1, for all query heads, or q_heads.
+  std::optional<double> scale;  // Absent: 1/sqrt(head_dim). Zero and negative values count.
+  std::vector<Mask> masks;      // None: full. One without query_heads: for all sequences.
+  int32_t bit_mask_heads = 1;   // q_heads, or 1 if all query heads share the bit mask.
   Operation operation = Operation::kForward;
   ForwardOptions forward;
   GradientOptions gradients;
   ScoreModifiers modifiers;
   Outputs outputs;
   bool deterministic = false;
-  DataType out_dtype = DataType::kUnspecified;  // Of the output; unspecified: dtype.
+  DataType out_dtype = DataType::kUnspecified;  // The dtype of the output; unspecified: dtype.
   std::optional<Dropout> dropout;
   Arithmetic arithmetic = Arithmetic::kOfType;
 
-  bool keeps_state() const;  // Its own, on the workers.
-  bool uses_state() const;   // That of another job.
-  // Rows of the packed tensors. Only for validated specs: the sums are not checked here.
+  bool keeps_state() const;  // True if the workers keep this job's state.
+  bool uses_state() const;   // True if the job uses another job's state.
+  // Rows of the packed tensors. Requires a validated spec: the sums are not checked for overflow.
   int64_t q_rows() const;
   int64_t kv_rows() const;
   int32_t value_dim() const { return head_dim_v == 0 ? head_dim : head_dim_v; }
@@ -121,9 +129,9 @@ struct AttentionSpec {
   DataType d_out_dtype() const {
     return gradients.d_out_dtype == DataType::kUnspecified ? dtype : gradients.d_out_dtype;
   }
-  // Whether the job has TensorId::kLseRest: on request, and always where a state is kept or used.
+  // True if the job has TensorId::kLseRest: on request, and always if a state is kept or used.
   bool has_lse_rest() const { return outputs.lse_rest || keeps_state() || uses_state(); }
-  // Where modifiers have a bias.
+  // Requires: modifiers.bias is set.
   DataType bias_dtype() const {
     return modifiers.bias->dtype == DataType::kUnspecified ? dtype : modifiers.bias->dtype;
   }

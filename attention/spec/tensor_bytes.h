@@ -9,7 +9,7 @@
 
 namespace annulus {
 
-// Bytes of the whole job's tensors of a direction. `table` is the TensorTable of `spec`.
+// Bytes of all tensors of the whole job that have `direction`. `table` must be TensorTable(spec).
 int64_t TensorBytes(const std::vector<TensorInfo>& table, const AttentionSpec& spec,
                     Direction direction);
 

@@ -5,7 +5,7 @@
 namespace annulus {
 namespace {
 
-// A bias and a bit mask: columns are keys.
+// Bias and bit mask, whose columns are keys, and the LSE offset.
 void AddPairInputs(const AttentionSpec& spec, std::vector<TensorInfo>* table) {
   const BiasAndMaskInputs pairs(spec);
   if (pairs.has_bias) {
@@ -22,7 +22,7 @@ void AddPairInputs(const AttentionSpec& spec, std::vector<TensorInfo>* table) {
   }
 }
 
-// What a forward job of the spec has comes from its state.
+// The tensors of the spec's forward job come from its state.
 void Lend(std::vector<TensorInfo>* table) {
   for (TensorInfo& tensor : *table) {
     const bool own = tensor.id == TensorId::kDOut || tensor.id == TensorId::kDLse;

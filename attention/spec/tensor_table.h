@@ -33,13 +33,15 @@ enum class TensorId : uint8_t {
 inline constexpr TensorId kLastTensor = TensorId::kLseRest;
 
 enum class RowSpace : uint8_t { kQuery, kKey };
-// kLent: an input that a kept state lends; no client sends it. kKept: a result that stays on the
-// workers with the state that the job keeps; no client fetches it.
+// kLent: an input that comes from a kept state; clients do not send it. kKept: a result that stays
+// on the workers with the job's kept state; clients do not fetch it.
 enum class Direction : uint8_t { kInput, kOutput, kLent, kKept };
 
-// One tensor of an operation: row-major [rows, heads, dim] of dtype; LSE, its rest, max_logit and
-// d_sink have dim 1, a bias and d_bias have as many as the longest sequence has keys, and a bit
-// mask an eighth of it, rounded up.
+// One tensor of a job: row-major [rows, heads, dim] of dtype. `dim` is
+//
+// - 1 for LSE, its rest, the LSE offset, max_logit, d_lse and d_sink
+// - the number of keys of the longest sequence for a bias and d_bias
+// - an eighth of that, rounded up, for a bit mask
 struct TensorInfo {
   TensorId id = TensorId::kUnspecified;
   RowSpace rows = RowSpace::kQuery;
@@ -48,22 +50,22 @@ struct TensorInfo {
   int32_t dim = 0;
   DataType dtype = DataType::kUnspecified;
 
-  int64_t row_bytes() const;  // heads * dim * element bytes
+  int64_t row_bytes() const;  // heads * dim * element bytes.
 };
 
-// The tensors that a job of this spec takes and gives. The data plane, budgets, files and the
-// command line read this table, so that a new operation is new rows in it. Q, K, V, the output and
-// LSE come first, in this order, as inputs or outputs. Where the spec takes a kept state, all
-// inputs that its forward job has, as inputs or outputs, are lent. At most 2^26 keys in a sequence.
+// The input and output tensors of a job. The data plane, budgets, files and the command line read
+// this table, so a new operation only adds rows to it. Q, K, V, the output and LSE come first, in
+// this order, as inputs or outputs. If the spec uses a kept state, all tensors that its forward job
+// has, whether as inputs or outputs, are kLent. Requires: at most 2^26 keys in a sequence.
 std::vector<TensorInfo> TensorTable(const AttentionSpec& spec);
 
-// The row of `id`, or nullptr.
+// The row of `id`, or nullptr. Points into `table`.
 const TensorInfo* FindTensor(const std::vector<TensorInfo>& table, TensorId id);
 
 // Rows of the whole job's tensor.
 int64_t RowsOf(const TensorInfo& tensor, const AttentionSpec& spec);
 
-// "q", "k", "v", "output", "lse", ...
+// "q", "k", "v", "output", "lse", ...; "unknown" for a number outside the enum.
 absl::string_view TensorName(TensorId id);
 
 }  // namespace annulus

@@ -18,8 +18,8 @@ struct Request {
   const Execution& execution;
 };
 
-// One row of the table, with the test whether a request uses it: the index that replaces "[]" in
-// the path (any number >= 0 where there is none), or kUnused.
+// A row of the table with its test. `used_at` returns the index that replaces "[]" in the path (any
+// number >= 0 if there is none), or kUnused.
 constexpr int64_t kUnused = -1;
 struct Row {
   Capability capability;
@@ -181,7 +181,7 @@ Row MergesInAnyOrder() {
                    });
 }
 
-// Whether all ways that a request leaves open exchange heads by a degree with `shares`.
+// True if every degree that the request leaves open makes ranks share (`shares`).
 bool MustShare(const Request& r, bool (*shares)(const AttentionSpec&, int32_t)) {
   const Execution& e = r.execution;
   if (!r.spec.deterministic) return false;

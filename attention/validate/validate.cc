@@ -97,7 +97,7 @@ absl::Status CheckSequences(const AttentionSpec& spec, const Limits& limits) {
   return absl::OkStatus();
 }
 
-// Rows, pairs and bytes: nothing that is counted later may pass 64 bits or a limit.
+// Checks rows, pairs and bytes, so later computations stay below 64 bits and the limits.
 absl::Status CheckSizes(const AttentionSpec& spec, const Limits& limits) {
   const int64_t q_rows = spec.q_rows(), kv_rows = spec.kv_rows();
   int64_t product = 0;
@@ -122,9 +122,10 @@ absl::Status CheckSizes(const AttentionSpec& spec, const Limits& limits) {
 
 absl::Status CheckScale(const AttentionSpec& spec) {
   if (!spec.scale || *spec.scale == 0) return absl::OkStatus();
-  // Past these, queries or scores leave the normal numbers of fp32 that q·k is far from leaving.
+  // Beyond these, queries or scores leave the normal numbers of fp32 even if q·k is far inside
+  // them.
   const double magnitude = std::fabs(*spec.scale);
-  if (magnitude >= 0x1p-64 && magnitude <= 0x1p64) return absl::OkStatus();  // No NaN is.
+  if (magnitude >= 0x1p-64 && magnitude <= 0x1p64) return absl::OkStatus();  // NaN fails this test.
   return RefuseValue("INVALID_SCALE", "spec.scale", *spec.scale,
                      "must be 0, or of a magnitude of at least 2^-64 and at most 2^64");
 }
@@ -147,7 +148,7 @@ absl::Status CheckPerHead(absl::string_view field, const std::vector<float>& val
 
 absl::Status CheckModifiers(const AttentionSpec& spec) {
   const ScoreModifiers& modifiers = spec.modifiers;
-  // Past these a score over the cap, or the cap's reciprocal, is no normal number in fp32.
+  // Beyond these, a score divided by the cap, or the cap's reciprocal, is not a normal fp32 number.
   if (modifiers.soft_cap && !(*modifiers.soft_cap >= 0x1p-64 && *modifiers.soft_cap <= 0x1p64)) {
     return RefuseValue("INVALID_MODIFIER", "spec.modifiers.soft_cap", *modifiers.soft_cap,
                        "must be at least 2^-64 and at most 2^64");
@@ -177,7 +178,7 @@ absl::Status CheckDegreeLimits(const Execution& execution, const Limits& limits)
   return CheckLimit("execution.ring_degree", ranks, limits.max_world_size);
 }
 
-// A deterministic job takes keys tile by tile, and each stripe is a task.
+// A deterministic job processes keys tile by tile, and each stripe is a task.
 absl::Status CheckFoldStripe(const AttentionSpec& spec, int64_t stripe) {
   if (stripe % kFoldTile != 0) {
     return RefuseValue(
@@ -212,8 +213,7 @@ absl::Status CheckExecution(const AttentionSpec& spec, const Execution& executio
   if (execution.layout == Layout::kZigzagPerSequence) {
     const auto sequences = static_cast<int64_t>(spec.sequences.size());
     RETURN_IF_ERROR(CheckLimit("execution.layout", sequences, limits.max_cut_sequences));
-    // A world size that is left open is chosen within the limit
-    // (attention/planning/choose_execution.h).
+    // An open world size is chosen within the limit (attention/planning/choose_execution.h).
     RETURN_IF_ERROR(CheckLimit("execution.layout", sequences * std::max(1, execution.world_size),
                                kMaxSequenceCuts));
   }

@@ -9,62 +9,68 @@
 
 namespace annulus {
 
-// Hard limits of a deployment. A request past one is INVALID_ARGUMENT / LIMIT_EXCEEDED.
+// Hard limits of a deployment. A request above one is refused with INVALID_ARGUMENT /
+// LIMIT_EXCEEDED.
 struct Limits {
-  int64_t max_rows = int64_t{1} << 26;  // Of a packed tensor.
+  int64_t max_rows = int64_t{1} << 26;  // Rows of a packed tensor.
   int64_t max_sequences = 65536;
   int32_t max_heads = 1024;
   int32_t max_head_dim = 256;
   int64_t max_tensor_bytes = int64_t{1} << 40;
   int32_t max_world_size = 64;
   int32_t max_masks = 1024;
-  int32_t max_mask_ranges = 4096;         // Of one mask.
-  int64_t max_ranges = int64_t{1} << 18;  // Of all masks: what is planned holds 150 bytes for each.
-  int32_t max_ranges_of_row = 16;         // Of one mask, over the same query row.
-  int64_t max_mask_chunks = 16384;        // Of one mask, in all query rows that follow it.
-  // Windows and chunks side by side, of all masks together, or range cuts, under the striped layout
-  // (attention/mask/mask_cost.h).
+  int32_t max_mask_ranges = 4096;         // Ranges of one mask.
+  int64_t max_ranges = int64_t{1} << 18;  // Ranges of all masks. A plan holds 150 bytes for each.
+  int32_t max_ranges_of_row = 16;         // Ranges of one mask over the same query row.
+  int64_t max_mask_chunks = 16384;        // Chunks of one mask, in all sequences that follow it.
+  // Under the striped layout: windows and chunks side by side of all masks together, and also range
+  // cuts (attention/mask/mask_cost.h).
   int64_t max_striped_spans = 256;
-  int64_t max_head_classes = 64;              // Sets of query heads with masks of their own.
-  int64_t max_range_cuts = int64_t{1} << 17;  // attention/mask/mask_cost.h
-  // Query rows × classes of heads × IntervalsOfRow: kernels ask the mask for each, and hold 16
-  // bytes for each of a call's.
+  int64_t max_head_classes = 64;              // Classes of query heads with their own masks.
+  int64_t max_range_cuts = int64_t{1} << 17;  // CountRangeCuts (attention/mask/mask_cost.h).
+  // Query rows × classes of heads × IntervalsOfRow. Kernels evaluate the mask for each, and hold 16
+  // bytes for each one of a call.
   int64_t max_row_intervals = int64_t{1} << 27;
-  int64_t max_cut_sequences = 1024;  // That the layout zigzag-per-sequence cuts.
-  // Of a bias or a bit mask, one head of one row: what a chunk holds.
+  int64_t max_cut_sequences = 1024;  // Sequences under the layout zigzag-per-sequence.
+  // Bytes of one row and head of a bias or a bit mask: they must fit into a chunk.
   int64_t max_pair_bytes = 1 << 20;
-  // A client knows none.
+  // The longest time that state may be kept. Clients use the default, since only the server has a
+  // limit.
   absl::Duration max_keep_state = absl::InfiniteDuration();
 };
 
-// Intervals of keys that a row may see with one head: 2, and max_ranges_of_row where some mask has
-// a range list.
+// The limit of key intervals that a row sees with one head: 2, or max_ranges_of_row if some mask
+// has a range list.
 int64_t IntervalsOfRow(const AttentionSpec& spec, const Limits& limits);
 
-// The only validator of requests: every entry (Attend, RunJob, PlanJob, AttendInline, the command
-// line) calls it before a tensor byte moves. Checks shapes, sums and products for overflow, masks,
-// scale, enums, limits, and what the capability table serves (attention/validate/capability.h).
-// Knows nothing of workers or budgets. A request that passes can be planned, placed and run without
-// a number overflowing. The first fault found is told.
+// The only validator of requests. Every entry calls it before any tensor data moves: the calls
+// Attend, AttendMany, RunJob, PlanJob and AttendInline, and the command line. MergePartials has
+// rules of its own (attention/numerics/merge_partials.h).
 //
-// Errors, each with reason and field path ("spec.…", "execution.…"). INVALID_ARGUMENT with
+// Checks shapes, overflow of sums and products, masks, scale, enums, limits, and the capability
+// table (attention/validate/capability.h). Does not consider workers or memory budgets. A request
+// that passes can be planned, placed and run without overflow of any number. Pure. Returns the
+// first fault found.
 //
-// - UNSUPPORTED_DTYPE: no dtype, or no known one
-// - UNKNOWN_ENUM: a value that is not of its enum
-// - DIM_OVERFLOW: a size that is negative, or zero where it must not be; sums and products past 64
+// Each error has a reason and a field path ("spec.…", "execution.…"). INVALID_ARGUMENT with
+//
+// - UNSUPPORTED_DTYPE: a missing or unknown dtype, or a bias of a dtype other than fp32, fp16 and
+//   bf16
+// - UNKNOWN_ENUM: a value outside its enum
+// - DIM_OVERFLOW: a size that is negative, or zero where it must not be; a sum or product above 64
 //   bits
-// - SHAPE_MISMATCH: sizes that do not fit one another; no sequence
-// - LIMIT_EXCEEDED: past one of `limits` (metadata: limit, requested)
-// - INVALID_SCALE: the scale is neither 0 nor of a magnitude of 2^-64 to 2^64
-// - INVALID_MODIFIER: soft cap, slopes, sinks or dropout rate out of range; the gradient of a bias
-//   that is not there
-// - INVALID_MASK: fields of a mask, or the index of one, out of range; a mask of a group that no
-//   sequence names
-// - INVALID_EXECUTION: fields of the execution out of range or at odds
-// - INVALID_REQUEST: a time for which state is to be kept, or the name of a state, that cannot be;
-//   an option of the other operation
+// - SHAPE_MISMATCH: sizes that do not match one another; no sequence
+// - LIMIT_EXCEEDED: above one of `limits` (metadata: limit, requested)
+// - INVALID_SCALE: the scale is not 0, and its magnitude is not in [2^-64, 2^64]
+// - INVALID_MODIFIER: soft cap, slopes, sinks or dropout rate out of range; the gradient of a
+//   missing bias
+// - INVALID_MASK: a field of a mask or a mask index out of range; a group of masks that no sequence
+//   names
+// - INVALID_EXECUTION: fields of the execution out of range or contradictory
+// - INVALID_REQUEST: an invalid time to keep state or an invalid name of a state; an option of the
+//   other operation
 //
-// and UNIMPLEMENTED with NOT_SERVED for what the table does not serve.
+// and UNIMPLEMENTED / NOT_SERVED for features that the table does not serve.
 absl::Status Validate(const AttentionSpec& spec, const Execution& execution, const Limits& limits);
 
 }  // namespace annulus

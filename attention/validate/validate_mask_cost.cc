@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// What is planned goes through the chunks one by one.
+// Planning visits the chunks one by one.
 absl::Status CheckChunks(const AttentionSpec& spec, const MaskGroups& groups,
                          const Limits& limits) {
   std::vector<int64_t> chunks(spec.masks.size()), followers(spec.masks.size());
@@ -24,15 +24,15 @@ absl::Status CheckChunks(const AttentionSpec& spec, const MaskGroups& groups,
     ++followers[mask];
   });
   for (size_t i = 0; i < chunks.size(); ++i) {
-    // A sequence of one chunk costs no more than without.
+    // A sequence of one chunk costs no more than without the mask.
     const int64_t limit = limits.max_mask_chunks + followers[i];
     RETURN_IF_ERROR(CheckLimit(absl::StrCat("spec.masks[", i, "].chunk"), chunks[i], limit));
   }
   return absl::OkStatus();
 }
 
-// Every rank has rows in every span then, and in every sequence that is no shorter than the ranks
-// are many: what each needs of the others is planned span by span and sequence by sequence.
+// Under stripes every rank has rows in every span, and in every sequence with at least as many rows
+// as ranks. Planning computes what each rank needs span by span and sequence by sequence.
 absl::Status CheckStripes(const AttentionSpec& spec, const MaskGroups& groups,
                           const Execution& execution, const Limits& limits) {
   if (execution.layout != Layout::kStriped) return absl::OkStatus();
@@ -41,8 +41,7 @@ absl::Status CheckStripes(const AttentionSpec& spec, const MaskGroups& groups,
     spans += SpansOf(spec.masks[mask], sequence.q_len);
   });
   RETURN_IF_ERROR(CheckLimit("execution.layout", spans, limits.max_striped_spans));
-  // A world size that is left open is chosen within the limit
-  // (attention/planning/choose_execution.h).
+  // An open world size is chosen within the limit (attention/planning/choose_execution.h).
   const int32_t world = std::max(1, execution.world_size);
   const int64_t stripe = execution.stripe > 0 ? execution.stripe : StripeOf(spec);
   return CheckLimit("execution.layout", StripedMeetings(spec, groups, stripe, world),
@@ -73,7 +72,7 @@ int64_t IntervalsOfRow(const AttentionSpec& spec, const Limits& limits) {
 absl::Status CheckMaskCost(const AttentionSpec& spec, const Execution& execution,
                            const Limits& limits) {
   const MaskGroups groups(spec);
-  // The classes first: each may have chunks and range lists of its own.
+  // Check the classes first: each may have chunks and range lists of its own.
   const auto classes = static_cast<int64_t>(groups.first_of_class.size());
   RETURN_IF_ERROR(CheckLimit("spec.masks", classes, limits.max_head_classes));
   RETURN_IF_ERROR(CheckRowIntervals(spec, classes, limits));

@@ -6,9 +6,10 @@
 
 namespace annulus {
 
-// The part of Validate that bounds what planning costs: LIMIT_EXCEEDED for chunks, spans and
-// sequences under stripes, classes of heads and cuts of range lists, each of the sequences that
-// follow the mask. Masks, lengths and the execution's enums are valid one by one.
+// The part of Validate() that bounds the cost of planning. INVALID_ARGUMENT / LIMIT_EXCEEDED, in
+// this order: classes of heads, row intervals, chunks, spans and rank pairs under stripes, cuts of
+// range lists. Chunks, spans and cuts count in each sequence that follows the mask. Requires:
+// masks, lengths and the execution's enums have passed their own checks.
 absl::Status CheckMaskCost(const AttentionSpec& spec, const Execution& execution,
                            const Limits& limits);
 

@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// What CheckRange checks, without the paths: there may be many ranges, and paths take time.
+// CheckRange without the paths: there may be many ranges, and paths take time.
 bool IsValid(const MaskRange& range, const Limits& limits) {
   return range.kind <= MaskRange::Kind::kBiCausal && 0 <= range.q_begin &&
          range.q_begin <= range.q_end && range.q_end <= limits.max_rows && 0 <= range.k_begin &&
@@ -34,11 +34,11 @@ absl::Status CheckRange(const MaskRange& range, const std::string& path, const L
   return check("k", range.k_begin, range.k_end);
 }
 
-// What is planned asks the mask row by row, in pieces where the same ranges hold, and in each of
-// them every pair of ranges may bend it.
+// Planning evaluates the mask in pieces of rows where the same ranges hold, and every pair of
+// ranges may cut a piece.
 absl::Status CheckOverlaps(const std::vector<MaskRange>& ranges, const std::string& path,
                            const Limits& limits) {
-  std::vector<std::pair<int64_t, int>> edges;  // Where a range ends (−1) or begins (+1).
+  std::vector<std::pair<int64_t, int>> edges;  // −1 where a range ends, +1 where it begins.
   for (const MaskRange& range : ranges) {
     if (range.q_begin == range.q_end) continue;
     edges.push_back({range.q_begin, 1});
@@ -71,7 +71,7 @@ absl::Status CheckMask(const Mask& mask, const std::string& path, const Limits& 
     RETURN_IF_ERROR(
         CheckAtLeast("INVALID_MASK", absl::StrCat(path, field.name), *field.value, field.least));
   }
-  // Who asks for a prefix means to hide later keys.
+  // A prefix only makes sense with later keys hidden.
   if (mask.prefix.value_or(0) > 0 && !mask.causal) {
     return RefuseValue("INVALID_MASK", absl::StrCat(path, ".prefix"), *mask.prefix,
                        "hides nothing by itself: it needs causal");
@@ -83,7 +83,8 @@ absl::Status CheckMask(const Mask& mask, const std::string& path, const Limits& 
   return CheckOverlaps(mask.ranges, absl::StrCat(path, ".ranges"), limits);
 }
 
-// The heads that a group's masks name (attention/mask/mask.h) exist and are named once.
+// Checks that the heads that a group's masks name (attention/mask/mask_groups.h) exist and are
+// named once.
 absl::Status CheckMaskHeads(const AttentionSpec& spec) {
   std::vector<bool> named;
   for (size_t i = 0; i < spec.masks.size(); ++i) {
@@ -120,8 +121,8 @@ absl::Status CheckMaskOfSequence(const AttentionSpec& spec, size_t index) {
   return absl::OkStatus();
 }
 
-// A mask that nobody follows would be dropped in silence. One without query_heads, all of whose
-// heads others name, only begins its group.
+// An unused mask would be dropped silently. A mask without query_heads may have no heads left: then
+// it only begins its group.
 absl::Status CheckMasksFollowed(const AttentionSpec& spec) {
   std::vector<bool> named(spec.masks.size());
   for (const Sequence& sequence : spec.sequences) {
@@ -136,7 +137,7 @@ absl::Status CheckMasksFollowed(const AttentionSpec& spec) {
   return absl::OkStatus();
 }
 
-// How many there are, before any is looked at.
+// Checks the counts before any mask.
 absl::Status CheckMaskCounts(const AttentionSpec& spec, const Limits& limits) {
   RETURN_IF_ERROR(
       CheckLimit("spec.masks", static_cast<int64_t>(spec.masks.size()), limits.max_masks));

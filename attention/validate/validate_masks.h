@@ -6,8 +6,10 @@
 
 namespace annulus {
 
-// A part of Validate(): masks one by one, the heads and sequences that follow them, and that none
-// is there for nobody. INVALID_ARGUMENT / INVALID_MASK, UNKNOWN_ENUM, LIMIT_EXCEEDED.
+// The part of Validate() that checks masks. It checks, in this order, their number, each mask by
+// itself, the heads that masks name, the masks that sequences name, and that each group is used.
+// INVALID_ARGUMENT with LIMIT_EXCEEDED, UNKNOWN_ENUM or INVALID_MASK. Requires: `spec.q_heads` is
+// valid.
 absl::Status CheckMasks(const AttentionSpec& spec, const Limits& limits);
 
 }  // namespace annulus

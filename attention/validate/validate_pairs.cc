@@ -18,7 +18,7 @@ absl::Status CheckHeads(absl::string_view field, int32_t heads, int32_t q_heads)
                       absl::StrCat("is ", heads, ", but must be 1 or q_heads, ", q_heads));
 }
 
-// It is of fp32, whatever the bias is of.
+// The gradient is fp32, whatever the dtype of the bias.
 absl::Status CheckBiasGradient(const AttentionSpec& spec, int64_t width, const Limits& limits) {
   if (!spec.gradients.d_bias) return absl::OkStatus();
   constexpr char kField[] = "spec.gradients.d_bias";
@@ -40,7 +40,7 @@ absl::Status CheckPairInputs(const AttentionSpec& spec, const Limits& limits) {
           "UNSUPPORTED_DTYPE", "spec.modifiers.bias.dtype",
           absl::StrCat("is ", DataTypeName(dtype), ", but must be fp32, fp16 or bf16"));
     }
-    // Not counted in bytes yet: keys are bounded later.
+    // Elements, not bytes: the number of keys is checked later, so a product could overflow.
     const int64_t element = pairs.has_bias ? BytesPerElement(pairs.bias_dtype) : 1;
     RETURN_IF_ERROR(
         CheckLimit("spec.modifiers.bias", pairs.width, limits.max_pair_bytes / element));

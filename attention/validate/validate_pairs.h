@@ -6,8 +6,9 @@
 
 namespace annulus {
 
-// The part of Validate that checks bias and bit mask, before their tensors are counted. Heads and
-// sequences are valid one by one.
+// The part of Validate() that checks bias and bit mask, before the sizes of tensors.
+// INVALID_ARGUMENT with SHAPE_MISMATCH, UNSUPPORTED_DTYPE, LIMIT_EXCEEDED or INVALID_MODIFIER.
+// Requires: heads and sequences have passed their own checks.
 absl::Status CheckPairInputs(const AttentionSpec& spec, const Limits& limits);
 
 }  // namespace annulus

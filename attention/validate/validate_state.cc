@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kMaxName = 64;
 
-// On the wire a job has one of both.
+// On the wire a job has only one of the two.
 absl::Status CheckOperation(const AttentionSpec& spec) {
   const auto refuse = [](absl::string_view field, absl::string_view operation) {
     return InvalidField("INVALID_REQUEST", field, absl::StrCat("is of ", operation, " jobs only"));

@@ -7,9 +7,9 @@
 
 namespace annulus {
 
-// A part of Validate(): options of another operation than the job's, how long a spec wants its
-// state kept, and the name of the state that it uses. INVALID_ARGUMENT / INVALID_REQUEST. Whether
-// there is such a state, and whether it fits, is the coordinator's question.
+// The part of Validate() that checks state. It checks, in this order, options of the other
+// operation, the time to keep state (more than 0, at most max_keep), and the name of the state
+// used. INVALID_ARGUMENT / INVALID_REQUEST. The coordinator checks that the state exists and fits.
 absl::Status CheckState(const AttentionSpec& spec, absl::Duration max_keep);
 
 }  // namespace annulus

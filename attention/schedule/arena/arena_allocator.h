@@ -9,29 +9,31 @@
 
 namespace annulus {
 
-// An arena in which slots lie while they are alive, each at the lowest offset where it touches none
-// that came before it and is alive with it. Of many slots few have lives of their own: what is
-// taken during a life is kept as intervals, which grow together, so that a slot need not look at
-// every other.
+// First-fit placement of slots that have a life. Each slot gets the lowest offset at which it
+// overlaps no earlier slot that is alive at the same time. Many slots share few distinct lives. So
+// the bytes taken during each life are kept as joined intervals, and a slot is not compared with
+// every other one. Not thread-safe.
 class ArenaAllocator {
  public:
-  using Life = std::pair<int32_t, int32_t>;  // First and last half-step.
+  using Life = std::pair<int32_t, int32_t>;  // First and last half-step, both included.
 
-  // The lives of all slots to come, in any order; each as often as it likes.
+  // `lives`: the lives of all slots to be placed, in any order, repeats allowed.
   explicit ArenaAllocator(std::vector<Life> lives);
 
-  // The offset of the next slot.
+  // Places the next slot and returns its offset. `life` must be one of those given to the
+  // constructor.
   int64_t Place(const Life& life, int64_t bytes);
+  // Removes all slots, for another order of placement.
   void Clear();
 
-  // Intervals that all calls of Place have gone through: beside a look-up for each life that a
-  // slot's meets, what they cost.
+  // The number of intervals that all calls of Place have visited. Together with one look-up for
+  // each overlapping life, this is their cost.
   int64_t looked_at() const { return looked_at_; }
 
  private:
-  const std::vector<Life> lives_;             // Each once, in order.
-  std::vector<std::vector<size_t>> met_;      // By life: those that it meets, itself included.
-  std::vector<std::vector<Interval>> taken_;  // By life: disjoint, non-adjacent, in order.
+  const std::vector<Life> lives_;         // Distinct and sorted.
+  std::vector<std::vector<size_t>> met_;  // By life: the lives that overlap it, itself included.
+  std::vector<std::vector<Interval>> taken_;  // By life: disjoint, non-adjacent, sorted.
   int64_t looked_at_ = 0;
 };
 

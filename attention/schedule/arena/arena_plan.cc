@@ -14,7 +14,7 @@ namespace {
 
 constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
 
-// Who touches a buffer first decides how it is born.
+// The first use decides whether the buffer starts as the identity.
 enum class FirstUse : uint8_t { kNone, kWritten, kRead };
 
 struct Life {
@@ -28,8 +28,8 @@ struct Life {
   }
 };
 
-// A receive, a rounding or a finish gives a buffer its contents. Anything else reads what
-// is there: for an accumulator, the identity that it is born as.
+// A receive, a kRound or a kFinish overwrites a buffer. Every other use reads what is there; for an
+// accumulator that is the identity.
 void UseStep(const Step& step, int32_t k, std::vector<Life>* lives) {
   const auto use = [&](int32_t buffer, int32_t half_step, FirstUse how) {
     if (buffer >= 0) (*lives)[buffer].Use(half_step, how);
@@ -39,7 +39,7 @@ void UseStep(const Step& step, int32_t k, std::vector<Life>* lives) {
   for (const Task& task : step.tasks) {
     for (const int32_t buffer : {task.q, task.kv, task.out_kv, task.pairs, task.out_bias})
       use(buffer, 2 * k, FirstUse::kRead);
-    // Where rows of a running state begin in tasks, all of them do, and the first has some.
+    // If rows of a running state begin in tasks, all of them do, and the first task has some.
     const bool begins = task.begins.length() > 0;
     use(task.out_q, 2 * k, begins ? FirstUse::kWritten : FirstUse::kRead);
     use(task.out, 2 * k, FirstUse::kWritten);
@@ -62,7 +62,7 @@ std::vector<Life> LivesOf(const RankSchedule& schedule) {
 
 ArenaAllocator::Life LifeOf(const ArenaPlan::Slot& slot) { return {slot.born, slot.dies}; }
 
-// Places in the order of `key`, lowest first; the arena that comes out.
+// Places slots in increasing order of `key`. Returns the size of the arena.
 template <typename Key>
 int64_t PlaceInOrder(const Key& key, ArenaAllocator* arena, std::vector<ArenaPlan::Slot>* slots) {
   std::vector<int32_t> order(slots->size());
@@ -84,22 +84,22 @@ std::vector<ArenaPlan::Slot> SlotsOf(const RankSchedule& schedule, const BlockLa
   const std::vector<Life> lives = LivesOf(schedule);
   std::vector<ArenaPlan::Slot> slots(lives.size());
   for (size_t i = 0; i < lives.size(); ++i) {
-    if (lives[i].dies < 0) continue;  // Never used: no memory.
+    if (lives[i].dies < 0) continue;  // Never used: takes no memory.
     if (!in_staging.empty() && in_staging[i]) continue;
     ArenaPlan::Slot& slot = slots[i];
     const int64_t bytes = layout.BlockBytes(schedule.buffers[i]);
     slot.bytes = (bytes + alignment - 1) / alignment * alignment;
     slot.starts_as_identity =
         IsAccumulator(schedule.buffers[i].kind) && lives[i].first == FirstUse::kRead;
-    // The identity is written before the step, when an op of the step is the first use too.
+    // The identity is written before the step, even if an op of the step is the first use.
     slot.born = slot.starts_as_identity ? lives[i].born / 2 * 2 : lives[i].born;
     slot.dies = lives[i].dies;
   }
   return slots;
 }
 
-// No one order is best for all shapes: rings like the order of birth, narrow needs among large
-// inputs the order of size or of lifetime.
+// No single order is best. Rings need little memory in the order of birth; narrow needs among large
+// inputs, in the order of size or of lifetime.
 ArenaPlan PlaceSlots(const std::vector<ArenaPlan::Slot>& slots) {
   using Slot = ArenaPlan::Slot;
   using Key = std::pair<int64_t, int64_t>;
@@ -142,7 +142,7 @@ ArenaPlan PlanArena(const RankSchedule& schedule, const BlockLayout& layout, int
   ArenaPlan all = PlaceSlots(SlotsOf(schedule, layout, alignment, {}));
   if (in_staging.empty()) return all;
   ArenaPlan fewer = PlaceSlots(SlotsOf(schedule, layout, alignment, in_staging));
-  // First fit may need more for fewer buffers, and plans reckon with all.
+  // First fit may need more memory for fewer buffers, and plans count all of them.
   if (fewer.arena_bytes <= all.arena_bytes) return fewer;
   for (size_t i = 0; i < in_staging.size(); ++i) {
     if (in_staging[i]) all.slots[i] = {};

@@ -5,17 +5,17 @@
 
 namespace annulus {
 
-// Running sums of gradients, which kAdd joins.
+// True for running sums of gradients. kAdd joins them.
 constexpr bool IsGradientSum(BlockKind kind) {
   return kind == BlockKind::kDq || kind == BlockKind::kDkv || kind == BlockKind::kDBias;
 }
 
-// What tasks add to, and what may start as the identity.
+// True for blocks that tasks add to. They may start as the identity.
 constexpr bool IsAccumulator(BlockKind kind) {
   return kind == BlockKind::kPartial || IsGradientSum(kind);
 }
 
-// Whose rows a block's are.
+// The kind of rows of a block: query rows or key rows.
 constexpr RowSpace RowSpaceOf(BlockKind kind) {
   const bool keys = kind == BlockKind::kKv || kind == BlockKind::kDkv || kind == BlockKind::kDkvOut;
   return keys ? RowSpace::kKey : RowSpace::kQuery;

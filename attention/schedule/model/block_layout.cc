@@ -8,7 +8,7 @@ constexpr int64_t kBf16Bytes = 2;
 
 int64_t PadTo4(int64_t bytes) { return (bytes + 3) / 4 * 4; }
 
-// Heads in a row of what has `all` heads or one for all.
+// Heads per row of a tensor that has `all` heads; 1 means one head for all.
 int64_t HeadsOf(int32_t all, int32_t heads) { return all == 1 ? 1 : heads; }
 
 }  // namespace

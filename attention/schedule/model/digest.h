@@ -8,17 +8,17 @@
 
 namespace annulus {
 
-// What a rank will exchange with one peer, in order: hashes of the step number and the region
-// (kind, shard, rows, heads) of every send and of every receive. Equal send(a→b) and receive(b←a)
-// for all pairs is what allows a group to start.
+// A digest of what a rank will exchange with one peer, in order. Hashes the step number and the
+// region (kind, shard, rows, heads) of each send and of each receive. A group may start only if
+// sends of a to b and receives of b from a are equal for all pairs.
 struct PeerDigest {
   int32_t peer = 0;
   uint64_t sends = 0;
   uint64_t receives = 0;
 };
 
-// One entry for each peer that the schedule names, in increasing order. The same on every machine
-// (FNV-1a, 64 bits, over little-endian integers).
+// One entry for each peer that the schedule names, by increasing peer. Every machine gets the same
+// hashes: FNV-1a, 64 bits, over little-endian integers.
 std::vector<PeerDigest> PeerDigests(const RankSchedule& schedule);
 
 }  // namespace annulus

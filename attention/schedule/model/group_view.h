@@ -10,26 +10,28 @@
 
 namespace annulus {
 
-// In what the schedules of a forward pass and of gradients differ.
+// The differences between the schedules of a forward pass and of gradients.
 struct Pass {
-  BlockKind queries, state, finished;  // Of query rows: as they travel, accumulated, as outputs.
-  bool key_gradients;                  // Tasks accumulate into keys as well.
-  // The step of the first transfers and tasks. Gradients make the deltas of own queries before it.
+  // Kinds of blocks of query rows: the queries as they travel, the accumulator, the output.
+  BlockKind queries, state, finished;
+  bool key_gradients;  // True if tasks also accumulate gradients of keys.
+  // The first step with transfers and tasks. Gradients compute the deltas of own queries before it.
   int32_t first;
 };
 inline constexpr Pass kForwardPass{BlockKind::kQ, BlockKind::kPartial, BlockKind::kOut, false, 0};
 inline constexpr Pass kGradientPass{BlockKind::kQGrad, BlockKind::kDq, BlockKind::kDqOut, true, 1};
-// The gradients of queries alone, where those of keys are made in a pass of their own (key_pass.h).
+// Gradients of queries only; key_pass.h makes those of keys in a pass of their own.
 inline constexpr Pass kQueryGradientPass{BlockKind::kQGrad, BlockKind::kDq, BlockKind::kDqOut,
                                          false, 1};
 
-// What the schedules of all ranks of a group are made from. Everything in it outlives the builders.
+// The inputs of the builders for all ranks of a group. Everything it refers to outlives the
+// builders.
 struct GroupView {
   const ScheduleRequest& request;
   ParallelDegrees degrees;
-  const Needs& needs;  // Of the rows that travel.
+  const Needs& needs;  // Needs for the rows that travel.
   RectangleTable& rectangles;
-  bool two_passes = false;  // Of gradients.
+  bool two_passes = false;  // True if gradients of queries and of keys are made in separate passes.
 
   int32_t world() const { return request.plan->world_size; }
   const Shard& shard(int32_t index) const { return request.plan->shards[index]; }
@@ -37,7 +39,7 @@ struct GroupView {
     if (request.spec->operation == Operation::kForward) return kForwardPass;
     return two_passes ? kQueryGradientPass : kGradientPass;
   }
-  // The rank `hops` (|hops| ≤ W) after `rank`, in rank order and round.
+  // The rank `hops` (|hops| ≤ W) after `rank`, in cyclic rank order.
   int32_t After(int32_t rank, int32_t hops) const { return (rank + hops + world()) % world(); }
 };
 

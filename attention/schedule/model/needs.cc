@@ -13,9 +13,10 @@ void AddVisible(const MaskMap& mask, int32_t q_head, Interval packed, std::vecto
   out->insert(out->end(), keys.begin(), keys.end());
 }
 
-// Blocks [first, last] of a range. When the keys of the two end blocks already hold all that the
-// rows in between (other ranks' included) could add, the blocks inside need no look. Causal masks
-// end at once; narrow windows go down to single blocks, where the result has as many intervals.
+// Adds the keys of blocks [first, last] of a range. If the keys of the two end blocks already hold
+// all keys of the rows in between (other ranks' rows included), the inner blocks need no look-up.
+// Causal masks stop at once. Narrow windows go down to single blocks, but then the result has as
+// many intervals.
 void AddBlocks(const MaskMap& mask, int32_t q_head, const RowRange& range, Interval blocks,
                std::vector<Interval>* out) {
   const auto rows_of = [&](int64_t block) {
@@ -36,8 +37,8 @@ void AddBlocks(const MaskMap& mask, int32_t q_head, const RowRange& range, Inter
   AddBlocks(mask, q_head, range, {middle, blocks.end}, out);
 }
 
-// Rows [rows.begin, rows.end) of `range`, counted from its first: whole blocks in the middle, cut
-// ones at the ends.
+// Adds the keys of rows [rows.begin, rows.end) of `range`, counted from its first row: whole blocks
+// in the middle, partial blocks at the ends.
 void AddRange(const MaskMap& mask, int32_t q_head, const RowRange& range, Interval rows,
               std::vector<Interval>* out) {
   int64_t first = rows.begin / range.block, last = rows.end / range.block;
@@ -53,7 +54,7 @@ void AddRange(const MaskMap& mask, int32_t q_head, const RowRange& range, Interv
   if (first < last) AddBlocks(mask, q_head, range, {first, last}, out);
 }
 
-// Rows of one sequence from the first to the last that sees one of `keys`.
+// Rows of one sequence, from the first to the last that sees one of `keys`.
 Interval SeeingInSequence(const MaskMap& mask, int32_t q_head, int64_t sequence, Interval keys) {
   const auto sees = [&](Interval rows) { return mask.SeesAny(q_head, rows, keys); };
   return TrimTo(sees, {mask.QueryBegin(sequence), mask.QueryBegin(sequence + 1)});
@@ -86,7 +87,7 @@ RowSet SeeingQueries(const MaskMap& mask, int32_t q_head, const RowMap& map, Int
     queries.push_back(SeeingInSequence(mask, q_head, first, keys));
     if (first == last) continue;
     queries.push_back(SeeingInSequence(mask, q_head, last, keys));
-    // Those in between have all their keys here.
+    // The sequences in between have all their keys here.
     queries.push_back({mask.QueryBegin(first + 1), mask.QueryBegin(last)});
   }
   return MakeRowSet(std::move(queries));

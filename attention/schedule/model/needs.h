@@ -11,39 +11,41 @@
 
 namespace annulus {
 
-// Packed key rows that some row of `q_rows` (local rows of `map`) sees with query head `q_head`.
-// Costs a few look-ups for masks whose visible intervals slide along, however many stripes there
-// are.
+// Packed key rows that at least one of `q_rows` (local rows of `map`) sees with query head
+// `q_head`. If visible intervals slide along with the rows, it costs a few look-ups, whatever the
+// number of stripes.
 RowSet VisibleKeys(const MaskMap& mask, int32_t q_head, const RowMap& map, Interval q_rows);
 
-// Packed query rows that hold all those which see some of the keys `k_rows` (local rows of `map`)
-// with query head `q_head`. May hold others: rows between those, and whole sequences whose keys all
-// lie there. Costs two searches for each run of keys.
+// A superset of the packed query rows that see at least one of the keys `k_rows` (local rows of
+// `map`) with query head `q_head`. It may also hold rows between those, and all rows of a sequence
+// whose keys all lie in `k_rows`. Costs two searches for each run of keys.
 RowSet SeeingQueries(const MaskMap& mask, int32_t q_head, const RowMap& map, Interval k_rows);
 
-// Who needs which rows of the tensor that travels: one set for each rank, from which every (rank,
-// shard) need follows with a few look-ups, when it is asked for. One thread at a time.
+// The rows of the travelling tensor that each rank needs. Stores one set for each rank and derives
+// each (rank, shard) set with a few look-ups when it is first requested. Not thread-safe, not even
+// for concurrent reads.
 class Needs {
  public:
   static constexpr int64_t kMaxIntervals = 64;
 
-  // `travels`: which rows a rank wants. Keys: those that some of its queries, with some head, see.
-  // Queries: those that see some of its keys (SeeingQueries).
+  // `travels` selects the rows that a rank needs. kKey: the key rows that at least one of its
+  // queries sees with some head. kQuery: the query rows that see its keys (SeeingQueries). The plan
+  // must outlive this.
   explicit Needs(const ScheduleRequest& request, RowSpace travels = RowSpace::kKey);
 
-  // Packed rows that `rank` wants, its own included.
+  // Packed rows that `rank` needs, including its own.
   const RowSet& Wanted(int32_t rank) const { return wanted_[rank]; }
-  // Local rows of a shard that hold those which `rank` wants, rounded out to the plan's granule,
-  // and to 1/kMaxIntervals of the shard where some rank wants more than kMaxIntervals intervals
-  // (documents cut in a thousand places): a bounded number of transfers is worth some rows nobody
-  // asked for. Rounding on a fixed grid keeps subsets subsets, on which a ring depends. Worked out
+  // Local rows of a shard that `rank` needs, rounded out to the plan's granule. If some rank needs
+  // more than kMaxIntervals intervals (many short documents, for example), all sets are rounded out
+  // to 1/kMaxIntervals of the shard. This bounds the number of transfers at the price of some rows
+  // that are not needed. The grid is fixed, so subsets stay subsets, which rings rely on. Computed
   // once for each pair; the reference stays valid.
   const RowSet& Of(int32_t rank, int32_t shard) const;
-  // What some of `ranks` want.
+  // Local rows of a shard that at least one of `ranks` needs.
   RowSet OfAny(absl::Span<const int32_t> ranks, int32_t shard) const;
-  // Whether any rank wants any row; where none does, no row sees a key.
+  // True if some rank needs some row. If false, no row sees a key.
   bool any() const { return any_; }
-  // Shards in increasing order.
+  // The shards of a rank, in increasing order.
   const std::vector<int32_t>& ShardsOf(int32_t rank) const { return shards_of_[rank]; }
 
  private:
@@ -54,7 +56,7 @@ class Needs {
   const RowSpace travels_;
   std::vector<RowSet> wanted_;
   std::vector<std::vector<int32_t>> shards_of_;
-  mutable std::vector<std::optional<RowSet>> local_;  // [rank][shard]
+  mutable std::vector<std::optional<RowSet>> local_;  // [rank][shard].
   bool any_ = false;
   bool coarse_ = false;
 };

@@ -13,8 +13,8 @@
 
 namespace annulus {
 
-// What is worked out once for a plan, for all executions on it: who needs which rows, the
-// rectangles of shards, and the visible pairs of tasks. One thread at a time.
+// Caches results that depend on the plan only, for all executions on it: needs of ranks, rectangles
+// of shards, and visible pairs of tasks. Not thread-safe.
 class PlanMemo {
  public:
   // Spec, mask and plan of the request must outlive this.
@@ -23,10 +23,10 @@ class PlanMemo {
   const Needs& NeedsOf(RowSpace travels);
   RectangleTable& rectangles() { return rectangles_; }
 
-  // Visible pairs of local rows of a query shard and a key shard, by class of heads; -1 where they
-  // have not been counted.
+  // Counts of visible pairs of local rows `q` of a query shard and `k` of a key shard, by class of
+  // heads; -1 if not yet counted. The caller fills them in. References stay valid.
   std::vector<int64_t>& PairsOf(int32_t q_shard, Interval q, int32_t k_shard, Interval k);
-  // The same of the key rows that some of the query rows see.
+  // PairsOf for counts of the key rows in `k` that at least one query row of `q` sees.
   std::vector<int64_t>& KeysOf(int32_t q_shard, Interval q, int32_t k_shard, Interval k);
 
  private:
@@ -35,7 +35,7 @@ class PlanMemo {
 
   const ScheduleRequest request_;
   RectangleTable rectangles_;
-  std::unique_ptr<Needs> needs_[2];  // Of queries, of keys; made when asked for.
+  std::unique_ptr<Needs> needs_[2];  // Index 0: queries, 1: keys. Made on first use.
   Counts pairs_, keys_;
 };
 

@@ -9,11 +9,11 @@
 namespace annulus {
 namespace {
 
-// More intervals than this of one query piece in one key block become their hull: a kernel finds
-// the gaps by itself.
+// If a query piece sees more intervals than this in a key block, their hull is used; kernels find
+// the gaps themselves.
 constexpr size_t kMaxKeyIntervals = 4;
 
-// Joins neighbours until at most `limit` pieces are left, of about equal rows.
+// Joins neighbours until at most `limit` pieces of about equal rows are left.
 std::vector<int64_t> Thin(const std::vector<int64_t>& ends, int64_t begin, int64_t limit) {
   if (static_cast<int64_t>(ends.size()) <= limit) return ends;
   const int64_t rows = ends.back() - begin;
@@ -25,7 +25,7 @@ std::vector<int64_t> Thin(const std::vector<int64_t>& ends, int64_t begin, int64
   return kept;
 }
 
-// Where pieces of local rows `rows` end: at the ends of sequences and between plain ranges.
+// Ends of the pieces of local rows `rows`: at the ends of sequences and between plain ranges.
 std::vector<int64_t> PieceEnds(const RowMap& map, Interval rows,
                                absl::FunctionRef<int64_t(int64_t)> sequence_of,
                                absl::FunctionRef<int64_t(int64_t)> begin_of) {
@@ -56,7 +56,7 @@ QueryPieces::QueryPieces(const MaskMap& mask, const RowMap& q_rows, int64_t fold
   const std::vector<int64_t> ends = PieceEnds(
       q_rows, {0, q_rows.rows()}, [&](int64_t row) { return mask.SequenceOfQuery(row); },
       [&](int64_t sequence) { return mask.QueryBegin(sequence); });
-  // [class][piece]: runs share classes.
+  // [class][piece]; runs of heads share classes.
   std::vector<std::vector<RowSet>> visible(mask.classes());
   for (int32_t c = 0; c < mask.classes(); ++c) {
     int64_t begin = 0;

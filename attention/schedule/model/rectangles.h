@@ -14,28 +14,30 @@
 
 namespace annulus {
 
-// Local rows × local rows × query heads in which something is visible.
+// Local query rows × local key rows × query heads with at least one visible pair.
 struct Rectangle {
   Interval q, k;
   int32_t head_begin = 0, head_end = 0;
   Coverage coverage = Coverage::kPartial;
 };
 
-// A shard's queries, cut where sequences and the shard's own runs end, with the keys that each
-// piece sees: made once for a rank and asked for each key block. Pieces are at most kMaxPieces
-// (longer lists are grouped), and stripes are never cut apart, so that tasks stay few.
+// The queries of one shard, cut at the ends of sequences and of the shard's plain ranges, with the
+// keys that each piece sees. Made once per shard and used for each key block. There are at most
+// kMaxPieces pieces (longer lists are grouped), and stripes are never cut, so tasks stay few.
+// Immutable.
 class QueryPieces {
  public:
   static constexpr int64_t kMaxPieces = 64;
 
-  // Both must outlive this. `fold_tile` > 0: sums are folded in a fixed order. Then no rectangle
-  // cuts a tile of so many keys (from local multiples on, which are global ones) but where a
-  // sequence ends, nor holds keys between which others lie.
+  // `mask` and `q_rows` must outlive this. `fold_tile` > 0 is for jobs that fold sums in a fixed
+  // order. Then no rectangle cuts a tile of `fold_tile` keys except at a sequence's end, and the
+  // keys of a rectangle are adjacent in the job. Tiles begin at local multiples, which are global
+  // multiples.
   QueryPieces(const MaskMap& mask, const RowMap& q_rows, int64_t fold_tile = 0);
 
-  // Rectangles that cover exactly once all visible pairs of these queries and rows `keys` of a key
-  // shard; run of heads by run (MaskMap::head_runs), then by query row, then by key row. Trimmed to
-  // rows that see or are seen with some head of the run.
+  // Rectangles that cover each visible pair of these queries and rows `keys` of a key shard exactly
+  // once. Order: by run of heads (MaskMap::head_runs), then query row, then key row. Each is
+  // trimmed to rows that see, or are seen, with some head of the run.
   std::vector<Rectangle> Against(const RowMap& k_rows, Interval keys) const;
 
  private:
@@ -46,7 +48,7 @@ class QueryPieces {
   };
 
   std::vector<int64_t> KeyEnds(const RowMap& k_rows, Interval keys) const;
-  // Rounded out to tiles where sums are folded.
+  // Rounds `local` out to tiles if sums are folded.
   Interval Rounded(Interval local, Interval keys) const;
   void AddRectangle(const Piece& piece, const RowMap& k_rows, Interval keys,
                     std::vector<Rectangle>* out) const;
@@ -58,15 +60,16 @@ class QueryPieces {
   std::vector<Piece> pieces_;
 };
 
-// The rectangles of query shards and blocks of key shards, each cut once: ranks that compute
-// different heads of the same rows share them.
+// The rectangles of query shards and blocks of key shards. Each is computed once: ranks that
+// compute different heads of the same rows share them. Not thread-safe.
 class RectangleTable {
  public:
-  // Both must outlive this.
+  // `mask` and `plan` must outlive this.
   RectangleTable(const MaskMap& mask, const ShardPlan& plan, int64_t fold_tile = 0)
       : mask_(mask), plan_(plan), fold_tile_(fold_tile), pieces_(plan.shards.size()) {}
 
-  // All queries of shard `q_shard` against rows `keys` of shard `k_shard`. Valid as long as this.
+  // Rectangles of all queries of shard `q_shard` against rows `keys` of shard `k_shard`. Valid as
+  // long as this table.
   const std::vector<Rectangle>& Of(int32_t q_shard, int32_t k_shard, Interval keys);
 
  private:

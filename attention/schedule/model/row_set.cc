@@ -6,7 +6,8 @@
 namespace annulus {
 namespace {
 
-// The smallest n in [1, most] for which `holds`; it holds for `most` and, once true, stays true.
+// The smallest n in [1, most] for which `holds` is true. Requires: `holds` is true for `most`, and
+// for every n above one for which it is true.
 int64_t Fewest(int64_t most, absl::FunctionRef<bool(int64_t)> holds) {
   if (holds(1)) return 1;
   int64_t low = 1, high = most;

@@ -13,15 +13,16 @@ namespace annulus {
 // A set of rows: sorted, disjoint, non-adjacent and non-empty intervals.
 using RowSet = std::vector<Interval>;
 
-// Intervals in any order, overlapping or empty, as a set.
+// The set of rows of intervals in any order, which may overlap or be empty.
 RowSet MakeRowSet(std::vector<Interval> intervals);
 RowSet Union(const RowSet& a, const RowSet& b);
-// The rows of `set` in `within`.
+// The rows of `set` that lie in `within`.
 RowSet Clip(absl::Span<const Interval> set, Interval within);
 int64_t RowsOf(absl::Span<const Interval> set);
 
-// `rows` from the first to the last of which `sees` is true; empty where that is none. What is true
-// of an interval is true of every larger one, so both ends are found by halving.
+// `rows` trimmed to the first and last row for which `sees` is true; empty if there is none.
+// Requires: if `sees` is true for an interval, it is true for every larger one. So both ends are
+// found by bisection.
 Interval TrimTo(absl::FunctionRef<bool(Interval)> sees, Interval rows);
 
 }  // namespace annulus

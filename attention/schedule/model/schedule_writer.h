@@ -10,34 +10,38 @@
 
 namespace annulus {
 
-// Writes one rank's schedule entry by entry: numbers its buffers and cuts its tasks.
+// Writes the schedule of one rank entry by entry: numbers its buffers and cuts its tasks. `group`
+// must outlive this. Not thread-safe.
 class ScheduleWriter {
  public:
   ScheduleWriter(const GroupView& group, int32_t steps);
-  // Goes on with `begun`.
+  // Continues the schedule `begun`.
   ScheduleWriter(const GroupView& group, RankSchedule begun);
 
   int32_t AddBuffer(const Block& block);
   int32_t AddInput(const Block& block);
   int32_t AddOutput(const Block& block);
-  // Own queries as an input. For gradients also the outputs of the forward pass, which give their
-  // deltas in step 0, and with these, where there are sinks, an output of what those get of them.
+  // Adds own queries as an input. For gradients it also adds the outputs of the forward pass as an
+  // input, from which kDelta makes the deltas in step 0. If there are sinks, it adds an output for
+  // their gradients, too. Returns the buffer of the queries.
   int32_t AddOwnQueries(int32_t shard, Interval rows, Interval heads);
   const Block& block(int32_t buffer) const { return schedule_.buffers[buffer]; }
 
+  // Adds a transfer of `rows` of `buffer` to or from `peer` to a step.
   void Send(int32_t step, int32_t buffer, Interval rows, int32_t peer);
   void Receive(int32_t step, int32_t buffer, Interval rows, int32_t peer);
-  // A send after all those of its step that Send writes.
+  // Sends behind all transfers of the step that Send has written.
   void SendHome(int32_t step, int32_t buffer, Interval rows, int32_t peer);
-  // What travels of `state`, an accumulator that is complete after the tasks of `step`: itself, or,
-  // where partials travel in bf16, what it is rounded to at the end of that step.
+  // Returns the buffer that travels for `state`, an accumulator that is complete after the tasks of
+  // `step`. It is `state` itself, unless partials travel in bf16. Then it is a new buffer into
+  // which `state` is rounded at the end of `step`.
   int32_t AddTraveller(int32_t step, int32_t state);
-  // Receives rows of the accumulator `target`, as they travel, which are joined to it at the end of
-  // the step.
+  // Receives `rows` of the accumulator `target` in the form in which they travel, and joins them to
+  // `target` at the end of the step.
   void ReceiveInto(int32_t step, int32_t target, Interval rows, int32_t peer);
 
-  // Query rows `q_rows` of buffer `q` against key rows `k_rows` of buffer `kv`, into `out_q` and
-  // `out_kv` (unless −1), for the heads that the blocks share.
+  // Query rows `q_rows` of buffer `q` × key rows `k_rows` of buffer `kv`, accumulated into `out_q`
+  // and `out_kv` (-1: none), for the heads that all of these blocks share.
   struct Work {
     int32_t q = 0, kv = 0, out_q = 0;
     Interval q_rows, k_rows;
@@ -50,11 +54,11 @@ class ScheduleWriter {
   int32_t steps() const { return static_cast<int32_t>(schedule_.steps.size()); }
   int32_t last_task_step() const { return last_task_step_; }
 
-  // Gives the schedule away.
+  // Returns the schedule. Call it once, at the end.
   RankSchedule Take();
 
  private:
-  // As what an accumulator of a kind travels.
+  // The kind in which an accumulator of `kind` travels.
   BlockKind TravellerOf(BlockKind kind) const;
 
   const GroupView& group_;

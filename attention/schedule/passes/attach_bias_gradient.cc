@@ -51,8 +51,8 @@ class Attachment {
     return static_cast<int32_t>(schedule_.buffers.size()) - 1;
   }
 
-  // Sums that gradients of queries are made of at home are outputs themselves; those that are made
-  // for others go as they are.
+  // Sums of own queries' gradients are outputs themselves. Sums for other ranks' queries travel as
+  // they are.
   void FollowFinishes(const Step& step) {
     for (const Op& op : step.ops) {
       if (op.kind != Op::Kind::kFinish || KindOf(op.target) != BlockKind::kDqOut) continue;
@@ -76,11 +76,13 @@ class Attachment {
     step->ops.insert(step->ops.end(), adds.begin(), adds.end());
   }
 
-  // Finished gradients of queries that arrive: heads that others have computed.
+  // For each receive of finished gradients of queries, whose heads another rank has computed:
+  // receives and adds the gradient of the bias.
   void TakeIn(Step* step) {
     for (const Transfer& receive : step->receives) {
       if (KindOf(receive.buffer) != BlockKind::kDqOut) continue;
-      const bool first = beside_[receive.buffer] < 0;  // Else it is in pieces.
+      // If false, the buffer arrives in pieces and was handled before.
+      const bool first = beside_[receive.buffer] < 0;
       if (!first) continue;
       const int32_t arriving = beside_[receive.buffer] = AddBeside(receive.buffer);
       if (!of_all_heads_) {
@@ -95,8 +97,8 @@ class Attachment {
 
   const bool of_all_heads_;
   RankSchedule& schedule_;
-  std::vector<int32_t> beside_;       // By buffer of the builder's; -1: none.
-  std::map<int32_t, int32_t> total_;  // By own shard: where its sums end up.
+  std::vector<int32_t> beside_;       // By buffer of the builder; -1: none.
+  std::map<int32_t, int32_t> total_;  // By own shard: the buffer that holds the final sum.
 };
 
 }  // namespace

@@ -5,9 +5,9 @@
 
 namespace annulus {
 
-// Puts the gradient of a bias beside the gradients of queries, where the job asks for it: tasks
-// that add to one add to the other, and where gradients of queries go home it goes too, always as
-// sums in fp32. What is of all query heads is added up at home.
+// Adds the gradient of the bias to a schedule, if the job asks for it. Each task that adds to
+// gradients of queries also adds to that of the bias. It travels with the gradients of queries,
+// always as fp32 sums. If the bias has one head for all query heads, the owner adds up the sums.
 void AttachBiasGradient(const AttentionSpec& spec, RankSchedule* schedule);
 
 }  // namespace annulus

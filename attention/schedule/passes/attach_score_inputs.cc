@@ -33,7 +33,7 @@ class Attachment {
     return queries;
   }
 
-  // Several inputs may hold heads of the same rows: what stands for all heads is there once.
+  // Several inputs may hold heads of the same rows. A block that applies to all heads exists once.
   int32_t InputBeside(const Block& block) {
     for (const int32_t input : schedule_.inputs) {
       if (schedule_.buffers[input] == block) return input;
@@ -60,7 +60,7 @@ class Attachment {
 
   const bool per_head_;
   RankSchedule& schedule_;
-  std::vector<int32_t> beside_;  // By buffer of the builder's; -1: none.
+  std::vector<int32_t> beside_;  // By buffer of the builder; -1: none.
 };
 
 }  // namespace

@@ -5,10 +5,9 @@
 
 namespace annulus {
 
-// Puts the bias and the bit mask of a job beside its queries: wherever a block of queries lies or
-// goes, what the job says of their pairs lies or goes too, and every task names it. So builders
-// know of neither. Where queries stay, nothing of it moves. Does nothing for a job without such
-// inputs.
+// Adds bias, bit mask and LSE offset to a schedule. Each buffer of queries gets a buffer of kPairs
+// with the same rows, which travels with it, and each task names it. So builders do not handle
+// these inputs. If queries stay, the inputs stay, too. Does nothing for a job without such inputs.
 void AttachScoreInputs(const AttentionSpec& spec, RankSchedule* schedule);
 
 }  // namespace annulus

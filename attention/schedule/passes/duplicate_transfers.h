@@ -9,8 +9,8 @@
 
 namespace annulus {
 
-// Behind each transfer of a buffer the same one of the buffer beside it, where `beside` (by buffer;
-// -1: none) has one.
+// Adds, after each transfer of a buffer b with beside[b] >= 0, the same transfer of buffer
+// beside[b]. -1: none.
 inline void DuplicateTransfers(const std::vector<int32_t>& beside,
                                std::vector<Transfer>* transfers) {
   std::vector<Transfer> all;

@@ -14,7 +14,7 @@ bool SameRowsAndHeads(const Block& a, Block b) {
 }  // namespace
 
 std::vector<FinishedState> FinishedStates(const RankSchedule& schedule) {
-  std::vector<int> uses(schedule.buffers.size(), 0);  // Beside tasks.
+  std::vector<int> uses(schedule.buffers.size(), 0);  // Uses other than tasks.
   std::vector<int32_t> last_task(schedule.buffers.size(), -1);
   std::vector<FinishedState> finished;
   for (size_t k = 0; k < schedule.steps.size(); ++k) {

@@ -8,15 +8,15 @@
 
 namespace annulus {
 
-// A running state (kPartial) that becomes an output in one step of a rank's schedule.
+// A running state (kPartial) that is finished into an output in one step of a rank's schedule.
 struct FinishedState {
-  int32_t state = 0, out = 0;  // Buffers.
-  int32_t step = 0;            // Of the finish.
+  int32_t state = 0, out = 0;  // Buffer numbers.
+  int32_t step = 0;            // The step of the finish.
 };
 
-// The states that nothing but tasks and one finish after them touch (no transfer, no other op),
-// into an output of the same rows and heads that nothing else writes: what may be cut by rows, or
-// finished in its tasks. In the order of their finishes.
+// The states that may be cut by rows, or finished in their tasks. Such a state is used by tasks and
+// then by one kFinish only: no transfer and no other op. Its output has the same rows and heads,
+// and nothing else writes it. In the order of their finishes.
 std::vector<FinishedState> FinishedStates(const RankSchedule& schedule);
 
 }  // namespace annulus

@@ -11,14 +11,14 @@ namespace annulus {
 namespace {
 
 struct Placed {
-  // What adds to queries alone by its keys; what adds to keys by its tile of queries, its heads and
-  // its keys, which is right for queries, too.
+  // Tasks that add to queries only: by keys. Tasks that add to keys: by tile of queries, heads and
+  // keys, which is a valid order for queries, too.
   std::tuple<bool, int64_t, int32_t, int64_t> order;
   int32_t step = 0;
   Task task;
 };
 
-// Where the tasks of a rank are cut.
+// Computes where the tasks of a rank are cut.
 class Cuts {
  public:
   Cuts(const ScheduleRequest& request, const RankSchedule& schedule)
@@ -30,8 +30,8 @@ class Cuts {
     return plan_.shards[schedule_.buffers[buffer].shard];
   }
 
-  // Heads with masks of their own share keys and take turns; and where a task adds to both sides,
-  // their orders agree within a tile of queries.
+  // True if tasks are cut tile by tile. Heads with masks of their own share keys and take turns by
+  // tile. For a task that adds to both sides, the two orders agree within a tile of queries.
   bool ByTile(const Task& task) const { return masks_of_heads_ || task.out_q >= 0; }
 
   int64_t TileOf(int64_t row) const { return row / plan_.granule; }

@@ -7,18 +7,20 @@
 
 namespace annulus {
 
-// Whether a job that is to be deterministic is so by a strategy: whether its tasks can be put into
-// one order for all plans, as sums over parts of a row's keys, or of a key's queries and their
-// heads, stay where they are. True for other jobs.
+// True if a strategy keeps each sum of a deterministic job on one rank. The sums are over parts of
+// a row's keys, and over a key's queries and their heads. Then FixOrder can give the tasks the same
+// order under all plans. True for jobs that are not deterministic.
 bool FoldsInOrder(const AttentionSpec& spec, Strategy strategy, int32_t ulysses_degree);
 
-// How many tasks FixOrder makes of those of a rank, without making them.
+// The number of tasks that FixOrder makes of a rank's tasks, without making them.
 int64_t CountInOrder(const ScheduleRequest& request, const RankSchedule& schedule);
 
-// Puts a rank's tasks into the order of their global keys, each into the earliest step that has its
-// keys and in which everything before it has been done. Transfers stay. Tasks that add to gradients
-// of keys are in the order of their global queries instead, by tiles of the plan's granule, and are
-// cut where queries do not lie side by side in the job, or tile by tile.
+// Sorts a rank's tasks by their global keys. Each goes into the earliest step in which its keys are
+// present and all tasks before it are done. Transfers stay where they are.
+//
+// Tasks that add to gradients of keys are sorted by global queries instead, in tiles of the plan's
+// granule. They are cut where queries are not adjacent in the job. If masks differ between heads,
+// or a task adds to gradients of queries too, they are cut tile by tile.
 void FixOrder(const ScheduleRequest& request, RankSchedule* schedule);
 
 }  // namespace annulus

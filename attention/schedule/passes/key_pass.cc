@@ -35,11 +35,11 @@ class KeyPass {
   }
 
  private:
-  struct Keys {  // Buffers.
+  struct Keys {  // Buffer numbers.
     int32_t kv = 0, dkv = 0, out = 0;
   };
 
-  // One distance a step where the keys' own way has as many steps.
+  // Moves one distance per step if the schedule of the keys has as many steps.
   int32_t StepOf(int32_t d) const {
     return group_.pass().first + (writer_.steps() > group_.world() ? d - 1 : 0);
   }
@@ -92,7 +92,7 @@ class KeyPass {
   const GroupView& group_;
   const int32_t rank_;
   const Needs& queries_;
-  const HeadPartition shares_;  // How ranks that exchange heads cut their queries.
+  const HeadPartition shares_;  // How ranks that exchange heads split their queries.
   const std::vector<int32_t> inputs_;
   ScheduleWriter writer_;
   std::vector<int32_t> own_queries_;

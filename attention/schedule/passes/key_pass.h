@@ -9,11 +9,13 @@
 
 namespace annulus {
 
-// The gradients of keys by a pass of their own, added to the schedule of a rank that makes those of
-// its queries: queries go straight to the ranks whose keys they see, and what comes of them stays
-// there. No sums are sent or added, so that their order can be fixed, at the price of weights that
-// are computed twice. `schedule` holds own queries (kQGrad) and keys as inputs, cut by heads as
-// HeadPartition has it, no key/value head's queries in two; `queries`: needs of those that travel.
+// Adds a pass of its own for the gradients of keys to a rank's schedule for the gradients of
+// queries. Queries travel directly to the ranks whose keys they see, and the sums stay there. No
+// sums are sent or merged, so their order can be fixed. The price: weights are computed twice.
+//
+// Requires: `schedule` has own queries (kQGrad) and keys as inputs, split by heads as HeadPartition
+// says, and no split separates query heads that share a key/value head. `queries` are the needs of
+// ranks for travelling queries.
 RankSchedule AddKeyPass(const GroupView& group, int32_t rank, const Needs& queries,
                         RankSchedule schedule);
 

@@ -12,12 +12,12 @@
 namespace annulus {
 namespace {
 
-// Where a task stands.
+// The position of a task.
 struct TaskAt {
   size_t step = 0, index = 0;
 };
 
-// Of each buffer those that add to it, in order.
+// The tasks that add to each buffer, in order.
 std::vector<std::vector<TaskAt>> TasksByState(const RankSchedule& schedule) {
   std::vector<std::vector<TaskAt>> tasks(schedule.buffers.size());
   for (size_t k = 0; k < schedule.steps.size(); ++k) {
@@ -28,12 +28,13 @@ std::vector<std::vector<TaskAt>> TasksByState(const RankSchedule& schedule) {
   return tasks;
 }
 
-// Rows of one range of heads that are still to be met.
+// Rows of one range of heads that no task has met yet.
 class Unmet {
  public:
   explicit Unmet(Interval rows) : rows_{rows} {}
 
-  // Those of `rows` that have not been met; nothing where they are several runs.
+  // Removes and returns the rows of `rows` that were not met before; nullopt if they form several
+  // runs.
   std::optional<Interval> Meet(Interval rows) {
     std::optional<Interval> met = Interval{rows.begin, rows.begin};
     std::vector<Interval> left;
@@ -59,7 +60,7 @@ class Unmet {
 
 using Heads = std::pair<int32_t, int32_t>;
 
-// Whether the tasks' heads are the same or have none in common, and are together those of `block`.
+// True if the tasks' ranges of heads are equal or disjoint and together are those of `block`.
 bool HeadsPart(const std::vector<const Task*>& tasks, const Block& block) {
   std::map<Heads, int> ranges;
   for (const Task* task : tasks) ++ranges[{task->head_begin, task->head_end}];
@@ -71,8 +72,8 @@ bool HeadsPart(const std::vector<const Task*>& tasks, const Block& block) {
   return next == block.head_end;
 }
 
-// What each of the tasks meets first of its rows, in the order given; nothing where that cannot be
-// said, or not all rows of the block are met.
+// The rows that each task is the first to meet, in the order given. Returns nullopt if they form
+// several runs, or if some rows of the block are never met.
 template <typename Iterator>
 std::optional<std::vector<Interval>> MetFirst(Iterator begin, Iterator end, const Block& block) {
   std::map<Heads, Unmet> unmet;
@@ -90,9 +91,9 @@ std::optional<std::vector<Interval>> MetFirst(Iterator begin, Iterator end, cons
   return first;
 }
 
-// Nothing where the state's rows cannot begin and end in tasks.
+// nullopt if the state's rows cannot begin and end in tasks.
 struct RowEnds {
-  std::vector<Interval> begins, ends;  // Of its tasks.
+  std::vector<Interval> begins, ends;  // By task of the state.
 };
 std::optional<RowEnds> EndsOf(const RankSchedule& schedule, const Block& block,
                               const std::vector<TaskAt>& places) {

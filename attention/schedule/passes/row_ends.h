@@ -7,15 +7,18 @@
 
 namespace annulus {
 
-// The schedule with rows of running states that begin and end in tasks (Task::begins, ends, out),
-// instead of with the identity before and a finish after them: for kernels that write a row's
-// output where they have made its last sums (AttentionKernel::ends_rows). Same rows, keys, order
-// and bits.
+// Returns the schedule with running states that begin and end in tasks (Task::begins, ends, out),
+// instead of starting as the identity and being finished by an op. For kernels that write a row's
+// output after its last sum (AttentionKernel::ends_rows). Rows, keys, order and bits stay the same.
 //
-// It is done for a kPartial that nothing else touches: no transfer, and no op but one finish, into
-// an output of the same rows and heads that may be written while tasks run (`may_end`, by buffer);
-// whose tasks cover all its rows and heads, by heads that are the same or have none in common; and
-// where each task has first and last to do with one run of rows at most. Others stay as they are.
+// A kPartial is changed if
+//
+// - only tasks and one kFinish use it (FinishedStates),
+// - its output may be written while tasks run: may_end[output buffer],
+// - its tasks cover all its rows and heads, and their ranges of heads are equal or disjoint,
+// - the rows that a task meets first, and those that it meets last, are each one run at most.
+//
+// Other states stay as they are.
 RankSchedule WithRowEnds(const RankSchedule& schedule, const std::vector<bool>& may_end);
 
 }  // namespace annulus

@@ -11,11 +11,12 @@
 namespace annulus {
 namespace {
 
-// Finer cuts than this cost more than they save.
+// Finer cuts cost more than they save.
 constexpr int64_t kMaxParts = 4096;
-constexpr int64_t kLeastRows = 4096;  // Of a piece of a buffer.
+constexpr int64_t kLeastRows = 4096;  // The fewest rows of a piece of a buffer.
 
-// Cuts each transfer into `count` row pieces. Both sides cut the same region, so pieces match.
+// Cuts each transfer into `count` pieces of rows. Both ends cut the same region, so the pieces
+// match.
 void DealTransfers(const std::vector<Transfer>& transfers, std::vector<Transfer> Step::*list,
                    Step* parts, int64_t count) {
   for (const Transfer& transfer : transfers) {
@@ -29,9 +30,8 @@ void DealTransfers(const std::vector<Transfer>& transfers, std::vector<Transfer>
   }
 }
 
-// Transfers go beside all tasks of their step. But a rank of a deterministic job may have nothing
-// to do until it has keys that another one, which has, sends it: there they go beside the first
-// tasks.
+// Transfers run beside all tasks of their step. In a deterministic job, though, a rank may be idle
+// until keys arrive from a rank that is busy. So transfers run beside the first tasks there.
 int64_t PartsOfTransfers(const AttentionSpec& spec, int64_t parts) {
   return spec.deterministic ? (parts + 7) / 8 : parts;
 }
@@ -81,7 +81,7 @@ std::vector<int32_t> StepParts(const std::vector<std::vector<int64_t>>& costs,
 int64_t LongestStep(const std::vector<RankSchedule>& ranks,
                     const std::vector<std::vector<int64_t>>& costs) {
   int64_t longest = 0;
-  std::vector<int64_t> begins(ranks.size(), 0);  // Of the step.
+  std::vector<int64_t> begins(ranks.size(), 0);  // The begin of the step, by rank.
   for (size_t k = 0; !ranks.empty() && k < ranks[0].steps.size(); ++k) {
     std::vector<int64_t> ends(ranks.size(), 0);
     for (size_t r = 0; r < ranks.size(); ++r) {

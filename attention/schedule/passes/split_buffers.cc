@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// Of one buffer: more would save little.
+// The most pieces of one buffer; more would save little.
 constexpr int64_t kMostPieces = 16;
 
 bool SavesHalf(int64_t left, int64_t of) { return 2 * left <= of; }
@@ -21,7 +21,7 @@ struct Piece {
   Interval rows;
 };
 
-// The buffer's block becomes its first piece, and the others are added behind all buffers.
+// Turns the buffer's block into its first piece and adds the others behind all buffers.
 std::vector<Piece> CutBuffer(int32_t buffer, const std::vector<Interval>& rows,
                              RankSchedule* schedule) {
   std::vector<Piece> pieces;
@@ -39,7 +39,7 @@ void AddPieces(const std::vector<Piece>& pieces, std::vector<int32_t>* list) {
   for (size_t i = 1; i < pieces.size(); ++i) list->push_back(pieces[i].buffer);
 }
 
-// `rows` cut where what is sent begins and ends: by the plan's granule.
+// Cuts `rows` where sent rows begin and end, which are multiples of the plan's granule.
 std::vector<Interval> CutAtSent(const RowSet& sent, Interval rows) {
   std::vector<Interval> pieces;
   int64_t at = rows.begin;
@@ -55,8 +55,8 @@ std::vector<Interval> CutAtSent(const RowSet& sent, Interval rows) {
   return pieces;
 }
 
-// The rows of each buffer that are sent, for those whose rows are sent in part and that only tasks
-// of a forward pass touch beside.
+// The sent rows of each input buffer of keys that is sent in part and otherwise used only by tasks
+// of a forward pass.
 std::map<int32_t, RowSet> PartlySent(const RankSchedule& schedule) {
   std::map<int32_t, std::vector<Interval>> sent;
   std::vector<bool> own(schedule.buffers.size(), false);
@@ -75,7 +75,7 @@ std::map<int32_t, RowSet> PartlySent(const RankSchedule& schedule) {
   return rows;
 }
 
-// The task's rows from the first to the last that see one of its keys.
+// The task's rows from the first to the last that sees one of its keys.
 Interval SeeingRows(const Task& task, const RankSchedule& schedule,
                     const ScheduleRequest& request) {
   const auto shard = [&](int32_t buffer) -> const Shard& {
@@ -93,7 +93,7 @@ Interval SeeingRows(const Task& task, const RankSchedule& schedule,
   return TrimTo(sees, {task.q_begin, task.q_end});
 }
 
-// Cut where no task of the state goes across, into pieces of `least` rows and more.
+// Pieces of at least `least` rows; no task of the state crosses a cut.
 std::vector<Interval> PiecesOfTasks(const RankSchedule& schedule, int32_t state, int64_t least) {
   const Interval rows{schedule.buffers[state].row_begin, schedule.buffers[state].row_end};
   std::vector<Interval> met;
@@ -122,8 +122,8 @@ void ForEachMet(const std::vector<Interval>& pieces, Interval rows, Fn fn) {
   for (; piece != pieces.end() && piece->begin < rows.end; ++piece) fn(piece - pieces.begin());
 }
 
-// First and last step with tasks of each piece, both included; those of a piece without any are
-// `finish`.
+// The first and last step with tasks of each piece, both included. A piece without tasks lives in
+// step `finish` only.
 std::vector<Interval> LivesOf(const RankSchedule& schedule, int32_t state,
                               const std::vector<Interval>& pieces, int32_t finish) {
   std::vector<Interval> lives(pieces.size(), {-1, finish});
@@ -152,7 +152,7 @@ int64_t MostRowsAlive(const std::vector<Interval>& pieces, const std::vector<Int
   return most;
 }
 
-// Gives each step's tasks of a cut buffer to its pieces.
+// Replaces the tasks of each cut buffer by tasks of its pieces.
 using PiecesOf = std::map<int32_t, std::vector<Piece>>;
 template <typename Fn>
 void CutTasks(const PiecesOf& cut, int32_t Task::*buffer, Fn cut_to, RankSchedule* schedule) {

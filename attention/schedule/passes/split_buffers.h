@@ -7,19 +7,19 @@
 
 namespace annulus {
 
-// Both cut buffers of one rank's schedule of a forward pass by rows, so that less memory is in use
-// at a time, into few pieces and only where that saves half of the buffer. Sends and receives name
-// the same regions as before. Pure functions; `least_rows` > 0.
+// Cuts buffers of one rank's forward schedule by rows, so that less memory is in use at a time. A
+// buffer is cut into few pieces, and only if that saves half of it. Sends and receives name the
+// same regions as before. Pure. Requires: least_rows > 0.
 
-// A rank's own keys, apart from those of them that are sent: what nobody else touches can stay
-// where it has arrived (BuffersInStaging), at least `least_rows` in all. `request` is what the
-// schedule was made from.
+// Cuts the rank's own keys into the rows that are sent and the rest. The rest is not touched by
+// transfers, so it can stay in staging (BuffersInStaging); it has at least `least_rows` rows.
+// `request` must be that of the schedule.
 RankSchedule SplitSentKeys(const RankSchedule& schedule, const ScheduleRequest& request,
                            int64_t least_rows);
 
-// The running state of rows and their output: rows that have met all their keys are finished, and
-// their state is gone, while others have not begun. Where steps are parts that go from row to row,
-// as with a window, states of few parts are alive together. Pieces have at least `least_rows`.
+// Cuts running states and their outputs. Rows that have met all their keys are finished and their
+// state is freed, before the state of others begins. If the parts of a step go from row to row, as
+// with a window, few states are alive at the same time. A piece has at least `least_rows` rows.
 RankSchedule SplitStates(const RankSchedule& schedule, int64_t least_rows);
 
 }  // namespace annulus

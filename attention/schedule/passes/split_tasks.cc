@@ -8,7 +8,8 @@
 namespace annulus {
 namespace {
 
-// Keys: where tiles of every kernel end; they have 16 to 256, and 96. Rows: the same.
+// Keys are cut at multiples of kTiles, a common multiple of every kernel's key tile (16 to 256, and
+// 96). Rows are cut at multiples of kRowTile.
 constexpr int64_t kTiles = 768;
 constexpr int64_t kRowTile = 96;
 constexpr int64_t kLeastSide = 4096;
@@ -18,8 +19,7 @@ struct Piece {
   int64_t pairs = 0;
 };
 
-// Where to cut [begin, end) into pieces of about `side`, all alike: what is left over would be
-// thin.
+// Cuts [begin, end) into equal pieces of about `side`. Otherwise a thin piece might remain.
 std::vector<Interval> EvenPieces(int64_t begin, int64_t end, int64_t side) {
   const int64_t count = std::max<int64_t>(1, (end - begin + side / 2) / side);
   std::vector<Interval> pieces;
@@ -35,9 +35,9 @@ class Squares {
  public:
   Squares(const TaskPairs& pairs, const MaskMap& mask) : pairs_(pairs), mask_(mask) {}
 
-  // A kernel prepares the keys of a task for its rows and loads and stores the state of these rows.
-  // So a part that met all of many keys with few rows would spend most of its time on keys: long
-  // tasks are cut both ways, into squares of about a part's pairs.
+  // A kernel prepares the keys of a task for its rows, and loads and stores the state of these
+  // rows. A part with many keys and few rows would spend most of its time on keys. So long tasks
+  // are cut both ways, into squares with about a part's pairs.
   void Add(const Task& task, int64_t pairs, int64_t pairs_of_part, std::vector<Piece>* out) const {
     const int64_t heads = std::max(1, task.head_end - task.head_begin);
     const int64_t side = std::max(
@@ -57,9 +57,11 @@ class Squares {
   }
 
  private:
-  // Left as they are: tasks that add to gradients of keys, whose rows are cut by granules; a few
-  // rows, for which keys are not prepared; rows that see few keys, as in a window, which come with
-  // few keys anyhow; and heads of many masks, each of which would be asked about every square.
+  // Some tasks are left as they are:
+  // - tasks that add to gradients of keys: their rows are cut by granules
+  // - tasks of few rows: kernels do not prepare keys for them
+  // - rows that see few keys, as in a window: their parts have few keys anyway
+  // - heads with many masks: each mask would be evaluated for each square
   bool IsLong(const Task& task, int64_t heads, int64_t side) const {
     constexpr int32_t kMostClasses = 8;
     constexpr int64_t kFewRows = 128;
@@ -99,8 +101,8 @@ std::vector<Piece> PiecesOf(const std::vector<Task>& tasks, int64_t parts, const
   return pieces;
 }
 
-// The task's row before which a part ends that has room for `room` more of its pairs; from `first`
-// on rows are left.
+// The row of the task at which a part with room for `room` more of its pairs ends. Rows before
+// `first` are already dealt.
 int64_t EndRow(const Piece& piece, int64_t room, int64_t first, const TaskPairs& pairs,
                int64_t granule) {
   const Task& task = piece.task;

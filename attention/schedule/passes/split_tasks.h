@@ -8,12 +8,14 @@
 
 namespace annulus {
 
-// Deals one step's tasks in order over `parts` lists of about equal visible pairs. Tasks are cut by
-// query rows where a part ends, and long ones into squares before, so that no part has neither many
-// keys for few rows nor the reverse; what no row sees is left out, and what all rows see is marked.
-// An accumulator row sees its keys in the same order as before. Tasks that add to gradients of keys
-// are cut at multiples of the plan's granule: what a key gets of one granule is one sum. `schedule`
-// and `request` are those of the tasks.
+// Deals one step's tasks in order over `parts` lists with about equal numbers of visible pairs. A
+// task is cut by query rows where a part ends. Long tasks are first cut into squares, so that no
+// part has many keys for few rows, or the reverse. Squares that no row sees are dropped, and
+// squares that all rows see become kFull. An accumulator row sees its keys in the same order as
+// before.
+//
+// Tasks that add to gradients of keys are cut at multiples of the plan's granule, because a key's
+// gradient of one granule is one sum. `schedule` and `request` must be those of the tasks.
 std::vector<std::vector<Task>> SplitTasks(const std::vector<Task>& tasks, int64_t parts,
                                           const RankSchedule& schedule,
                                           const ScheduleRequest& request);

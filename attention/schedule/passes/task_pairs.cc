@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// Of gradients: scores and dO·v, then one for queries and two for keys.
+// Products of gradients per pair: scores and dO·v, one for queries, two for keys.
 constexpr int64_t kProducts = 5;
 
 int64_t Scaled(int64_t value, int64_t part, int64_t whole) {
@@ -71,7 +71,7 @@ int64_t TaskPairs::Keys(const Task& task) const {
   const int32_t heads = task.head_end - task.head_begin;
   const int64_t kv_heads = (task.head_end - 1) / group - task.head_begin / group + 1;
   if (task.coverage == Coverage::kFull) return (task.k_end - task.k_begin) * kv_heads;
-  int64_t keys = 0;  // × query heads.
+  int64_t keys = 0;  // Key rows × query heads.
   request_.mask->ForEachClass(task.head_begin, task.head_end, [&](int32_t head, int32_t count) {
     keys += KeysOfClass(task, head) * count;
   });
@@ -79,7 +79,7 @@ int64_t TaskPairs::Keys(const Task& task) const {
 }
 
 int64_t TaskPairs::RowsWith(const Task& task, int64_t pairs, int64_t all) const {
-  // To halve on costs more than it evens out: what is left is shared out in proportion.
+  // More bisection costs more than it balances. The rest is divided in proportion.
   constexpr int kHalvings = 5;
   Interval rows{0, task.q_end - task.q_begin};
   int64_t before = 0, until = all;  // Pairs of the first rows.begin and rows.end rows.

@@ -8,23 +8,24 @@
 
 namespace annulus {
 
-// What tasks of one rank's schedule cost. Schedule and request must outlive it.
+// Counts the work of tasks of one rank's schedule. Schedule, request and memo must outlive this.
+// Not thread-safe with a memo.
 class TaskPairs {
  public:
-  // With a memo, what it knows is not counted again.
+  // `memo` caches the counts, if given.
   TaskPairs(const RankSchedule& schedule, const ScheduleRequest& request, PlanMemo* memo = nullptr)
       : schedule_(schedule), request_(request), memo_(memo) {}
 
-  // Visible pairs × query heads; about so for stripes (attention/sharding/visible_pairs.h).
+  // Visible pairs × query heads; an estimate for stripes (attention/sharding/visible_pairs.h).
   int64_t Visible(const Task& task) const;
-  // By the share of a gradient's products that the task makes.
+  // Visible pairs, scaled by the share of a gradient's five products that the task computes.
   int64_t Of(const Task& task) const;
-  // Key rows that some of the task's query rows see × key/value heads; about so for stripes, and
-  // where query heads of one key/value head see different keys.
+  // Key rows that at least one of the task's query rows sees × key/value heads. An estimate for
+  // stripes, and if query heads of one key/value head see different keys.
   int64_t Keys(const Task& task) const;
 
-  // How many of the task's query rows, from its first on, cost about `pairs`, of `all` that it
-  // costs.
+  // The number of the task's query rows, from the first on, that cost about `pairs`; the whole task
+  // costs `all`.
   int64_t RowsWith(const Task& task, int64_t pairs, int64_t all) const;
 
   const RowMap& q_rows(const Task& task) const { return ShardOf(task.q).q_rows; }

@@ -10,9 +10,9 @@
 namespace annulus {
 namespace {
 
-// The two rings of one rank: number `inner_` of the neighbours of inner ring `outer_`. Keys travel
-// from inner ring to inner ring, always to the rank of the same number, while they go round the
-// inner ring where they are.
+// The two rings of one rank: member `inner_` of inner ring `outer_`. Keys travel from inner ring to
+// inner ring, always to the member with the same number, while they go round the inner ring where
+// they are.
 class DoubleRingRank {
  public:
   DoubleRingRank(const GroupView& group, int32_t rank)
@@ -49,7 +49,7 @@ class DoubleRingRank {
   }
 
  private:
-  // Keys that are `outer` inner rings and then `inner` ranks from their owner.
+  // Keys at `outer` inner rings and then `inner` ranks from their owner.
   struct Visitor {
     int32_t shard = 0, outer = 0, inner = 0;
     std::vector<Ring::Part> parts;
@@ -64,7 +64,7 @@ class DoubleRingRank {
     return Ring(group_.needs, std::move(members), inner_);
   }
 
-  // What a member wants of it is what its whole inner ring wants.
+  // A member of the outer ring needs what all ranks of its inner ring need.
   Ring OuterRing() const {
     std::vector<Ring::Member> members;
     for (int32_t o = 0; o < outer_size_; ++o) {
@@ -76,7 +76,7 @@ class DoubleRingRank {
   }
 
   // Visitors are used in step first_ + outer · inner_size_ + inner. The outer hop takes a whole
-  // turn of the inner ring, a piece of the rows in each step.
+  // turn of the inner ring and moves one piece of the rows in each step.
   void Visit(int32_t shard, int32_t outer, int32_t inner) {
     const Block keys{BlockKind::kKv, shard, 0, 0, 0, group_.request.spec->kv_heads};
     const Ring::Timing outer_timing{first_, inner_size_};
@@ -94,8 +94,8 @@ class DoubleRingRank {
     if (inner > 0 || outer > 0) visitors_.push_back({shard, outer, inner, std::move(parts)});
   }
 
-  // In what way gradients go of keys that number `number` starts with, while they are in the inner
-  // ring `outer` after that of their owner: they go home from each one by themselves.
+  // The route of gradients of keys that start at member `number` of inner ring `ring`, which is
+  // `outer` rings after that of their owner. Gradients go home from each inner ring separately.
   KeyGradients GradientsIn(int32_t shard, int32_t ring, int32_t number, int32_t outer) const {
     std::vector<Ring::Member> visits;
     for (int32_t i = outer == 0 ? 1 : 0; i < inner_size_; ++i) {

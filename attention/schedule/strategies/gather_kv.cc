@@ -30,8 +30,8 @@ class GatherRank {
   }
 
  private:
-  // In which step the keys of the rank at distance d (1 … W − 1) move; the next one uses them, and
-  // in the one after that their gradients go home.
+  // The step in which keys of the rank at distance d (1 … W − 1) move. The next step uses them, and
+  // their gradients go home in the step after that.
   int32_t StepOf(int32_t d) const {
     return group_.pass().first + (one_distance_a_step_ ? d - 1 : 0);
   }
@@ -44,7 +44,7 @@ class GatherRank {
     }
   }
 
-  // A buffer for each interval, so that rows in between cost no memory.
+  // One buffer for each interval, so rows in between take no memory.
   void ReceiveNeeded(int32_t from, int32_t step) {
     for (const int32_t shard : group_.needs.ShardsOf(from)) {
       for (const Interval& rows : group_.needs.Of(rank_, shard)) {
@@ -62,7 +62,7 @@ class GatherRank {
     }
   }
 
-  // What rank `from` has made of own keys.
+  // Receives the gradients of own keys that rank `from` has computed.
   void ComeHome(int32_t from, int32_t step) {
     for (const OwnRows::Keys& keys : own_.keys()) {
       for (const Interval& rows : group_.needs.Of(from, keys.shard)) {

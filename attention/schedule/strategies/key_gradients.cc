@@ -36,7 +36,8 @@ std::vector<Ring::Part> KeyGradients::Visit(int32_t rank, int32_t home,
   }
   if (here == 0) return sums;
   for (const Interval& rows : stops_[here - 1].rows) {
-    // Rows of earlier stops are rows of this one, and lie together in it.
+    // The rows of earlier stops are a subset of this stop's rows, and each interval lies in one
+    // sum.
     for (const Ring::Part& sum : sums) {
       if (Intersect(sum.rows, rows).length() == 0) continue;
       writer->ReceiveInto(step, sum.buffer, rows, stops_[here - 1].rank);

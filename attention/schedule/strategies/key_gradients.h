@@ -12,25 +12,28 @@
 
 namespace annulus {
 
-// The way of the gradients of a block of keys that travels. A stop makes its own gradients of the
-// keys while those of the stops before it arrive, adds these, and sends the sum on; the last stop
-// sends it home in the step after that.
+// The route of the gradients of a travelling block of keys. Each stop computes its own gradients of
+// the keys while the sums of earlier stops arrive, adds these, and sends the sum on. The last stop
+// sends the sum home in the step after that. Immutable.
 class KeyGradients {
  public:
-  // `keys` is the block, but for its rows. It meets `visits` in this order, the first in step
-  // `step`; those that want none of its rows are no stops.
+  // `keys` is the block without its rows. The block visits `visits` in this order, the first in
+  // step `step` and one more in each step after it. Members that need none of its rows are no
+  // stops.
   KeyGradients(const Needs& needs, const Block& keys, absl::Span<const Ring::Member> visits,
                int32_t step);
 
-  // The part of a stop: buffers for the gradients that it makes, one for each interval of rows.
+  // Writes the part of stop `rank`: transfers, and one buffer of its own gradients for each
+  // interval of rows. `home` is the owner of the keys. Returns the buffers. Requires: `rank` is a
+  // stop.
   std::vector<Ring::Part> Visit(int32_t rank, int32_t home, ScheduleWriter* writer) const;
-  // The part of the owner, whose gradients of these keys are in buffer `target`.
+  // Writes the part of the owner, whose gradients of these keys are in buffer `target`.
   void ComeHome(int32_t target, ScheduleWriter* writer) const;
 
  private:
   struct Stop {
     int32_t rank = 0, step = 0;
-    RowSet rows;  // That it or a stop before it wants.
+    RowSet rows;  // The rows that this stop or an earlier one needs.
   };
 
   Block keys_;

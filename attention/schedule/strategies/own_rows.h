@@ -8,36 +8,36 @@
 
 namespace annulus {
 
-// The buffers of a rank's own shards, all heads, in a schedule in which it computes its own
-// queries, of a forward pass or of gradients.
+// The buffers of a rank's own shards with all heads, for schedules in which a rank computes its own
+// queries. For forward passes and gradients.
 class OwnRows {
  public:
-  // Adds them to `writer`, for gradients with the deltas of own queries, in step 0. Both must
-  // outlive this.
+  // Adds the buffers to `writer` and, for gradients, the deltas of own queries in step 0. `writer`
+  // must outlive this.
   OwnRows(const GroupView& group, int32_t rank, ScheduleWriter* writer);
 
   struct Queries {
     int32_t shard = 0;
-    int32_t q = 0, state = 0, out = 0;  // Buffers.
+    int32_t q = 0, state = 0, out = 0;  // Buffer numbers: queries, accumulator, output.
     Interval rows;
   };
   struct Keys {
     int32_t shard = 0;
     int32_t buffer = 0;
-    int32_t dkv = -1, out = -1;  // Of gradients.
+    int32_t dkv = -1, out = -1;  // For gradients: the accumulator and the output; -1 otherwise.
     Interval rows;
   };
   const std::vector<Queries>& queries() const { return queries_; }
   const std::vector<Keys>& keys() const { return keys_; }
-  // Those of an own shard; null when it has none.
+  // The keys of an own shard; nullptr if it has none. Valid as long as this.
   const Keys* KeysOf(int32_t shard) const;
 
-  // All own queries against rows `rows` of a key buffer, in `step`; gradients of the keys go to
-  // `dkv` (−1: there are none).
+  // Adds tasks of all own queries against rows `rows` of a key buffer, in `step`. Gradients of the
+  // keys go to `dkv` (-1: none).
   void Attend(int32_t step, int32_t kv_buffer, Interval rows, int32_t dkv = -1);
-  // All own queries against all own keys.
+  // Adds tasks of all own queries against all own keys.
   void AttendOwn(int32_t step);
-  // One finish for every output.
+  // Adds one kFinish for each output.
   void Finish(int32_t step);
 
  private:

@@ -7,8 +7,8 @@
 namespace annulus {
 namespace {
 
-// Ring pass-Q as one rank sees it: queries travel past its keys, and what it makes of them goes
-// straight home one step later, where it is joined to the owner's. Gradients of keys stay here.
+// Ring pass-Q for one rank: queries travel past its keys. The state that it computes for them goes
+// directly home one step later, where the owner joins it to its own. Gradients of keys stay here.
 class PassQRank {
  public:
   PassQRank(const GroupView& group, int32_t rank)
@@ -48,7 +48,7 @@ class PassQRank {
     }
   }
 
-  // Rows of the queries of the rank at `distance`, against all own keys.
+  // Computes rows of the queries of the rank at `distance` against all own keys.
   void Compute(int32_t distance, int32_t q, Interval rows) {
     Block block = writer_.block(q);
     block.kind = group_.pass().state;
@@ -62,7 +62,7 @@ class PassQRank {
                      group_.After(rank_, -distance));
   }
 
-  // What the rank at `distance` has made of own queries.
+  // Receives the states of own queries that the rank at `distance` has computed.
   void ComeHome(int32_t distance) {
     const int32_t from = group_.After(rank_, distance);
     for (const OwnRows::Queries& own : own_.queries()) {

@@ -12,18 +12,37 @@
 
 namespace annulus {
 
-// A ring as one of its members sees it. A block travels in ring order, from the member where it
-// starts to its stops: the members that want some of its rows. A stop receives the rows that it and
-// the stops after it want, a buffer for each interval of them, and sends on while it uses them what
-// the later ones want. Distance is counted from the start, in ring direction.
+// Not a strategy: ring-pass-kv is BuildUlyssesRing. A Ring computes the route of blocks round a
+// ring of ranks, as one member sees it. Builders use it to write the sends and receives of keys
+// (ring-pass-kv, ulysses-ring, double-ring) or queries (ring-pass-q).
+//
+// A block starts at its owner and travels in ring order to its stops: the members that need some of
+// its rows. Members that need none are skipped. A stop receives the rows that it and later stops
+// need, one buffer per interval of rows. While it uses them, it sends on the rows that later stops
+// need. Distance counts hops in ring direction from the owner.
+//
+// Example: ring-pass-kv, forward, W = 3 ranks, full mask, Timing{0, 1}. Kr is the key block of rank
+// r.
+//           rank 0 uses, sends       rank 1 uses, sends       rank 2 uses, sends
+//   step 0  K0, K0 to rank 1         K1, K1 to rank 2         K2, K2 to rank 0
+//   step 1  K2, K2 to rank 1         K0, K0 to rank 2         K1, K1 to rank 0
+//   step 2  K1                       K2                       K0
+// In step k rank r uses the block of rank (r − k) mod 3, at distance k; it received the block in
+// step k − 1. The two hops of each block are in steps 0 and 1, and step 2 has no transfers.
+//
+// With a causal mask and the contiguous layout, rank 0 sees only K0, and rank 1 sees K0 and K1.
+// Three sends are left. In step 0, K0 goes to rank 1 and K1 to rank 2; in step 1, K0 goes from rank
+// 1 to rank 2. If rank 2 needed K0 and rank 1 did not, rank 0 would send K0 directly to rank 2, in
+// step 1.
 class Ring {
  public:
   struct Member {
     int32_t rank = 0;
-    std::vector<int32_t> wants_for;  // Ranks: it wants what they do.
+    // The ranks whose rows the member needs: their needs, combined.
+    std::vector<int32_t> wants_for;
   };
-  // A block moves to its stop at distance d in steps first + (d − 1)·pieces … first + d·pieces − 1,
-  // an equal piece of its rows in each.
+  // When a block moves. It moves to its stop at distance d in `pieces` steps, from step first + (d
+  // − 1)·pieces on, with an equal piece of its rows in each.
   struct Timing {
     int32_t first = 0;
     int32_t pieces = 1;
@@ -34,28 +53,28 @@ class Ring {
     Interval rows;
   };
 
-  // `needs` must outlive this.
+  // `members` in ring order; `position` is the index of this member. `needs` must outlive this.
   Ring(const Needs& needs, std::vector<Member> members, int32_t position);
 
-  // Local rows of a shard that this member wants.
+  // Local rows of a shard that this member needs.
   RowSet Wanted(int32_t shard) const { return needs_->OfAny(members_[position_].wants_for, shard); }
-  // Those that it and all members after it want, when it is where the block starts.
+  // Local rows that this member and all others need. For the member where the block starts.
   RowSet WantedByAll(int32_t shard) const;
 
-  // The members that a block meets, in order, which starts at the one `offset` ≤ 0 from this.
+  // The other members in the order in which a block meets them that starts `offset` (≤ 0) members
+  // from this one.
   std::vector<Member> VisitsFrom(int32_t offset) const;
 
-  // Receives a block, which is `what` but for its rows, at `distance` ≥ 1. Nothing where this
-  // member is not one of its stops.
+  // Receives the block `what` (its rows are ignored) at `distance` ≥ 1. Returns its buffers; none
+  // if this member is not a stop.
   std::vector<Part> Receive(const Block& what, int32_t distance, const Timing& timing,
                             ScheduleWriter* writer) const;
-  // Sends a block of `shard`, held in `parts`, to its next stop, where there is one.
+  // Sends a block of `shard`, held in `parts`, to its next stop, if there is one.
   void SendOn(int32_t shard, int32_t distance, const std::vector<Part>& parts, const Timing& timing,
               ScheduleWriter* writer) const;
 
-  // Calls fn(keys, rows, sums) for the rows of `wanted` in `keys`, cut where one of `gradients`
-  // ends and the next begins: by the numbers of their buffers; −1 for sums where there are no
-  // gradients.
+  // Calls fn(key buffer, rows, gradient buffer) for the rows of `wanted` in `keys`, cut where one
+  // part of `gradients` ends and the next begins. Without gradients, the last argument is -1.
   static void ForEachWanted(const RowSet& wanted, absl::Span<const Part> keys,
                             absl::Span<const Part> gradients,
                             absl::FunctionRef<void(int32_t, Interval, int32_t)> fn);
@@ -63,20 +82,23 @@ class Ring {
  private:
   const Member& At(int32_t offset) const;
   bool IsStop(int32_t offset, int32_t shard) const;
-  // What the members that a block meets after this one want.
+  // Rows that the members after this one on the block's route need.
   RowSet Later(int32_t shard, int32_t distance) const;
-  // Hops on to the next stop (there is one), and back to the last one (the start counts as one).
+  // Hops to the next stop, which must exist, and back to the previous one. The start counts as a
+  // stop.
   int32_t HopsOn(int32_t shard) const;
   int32_t HopsBack(int32_t shard, int32_t distance) const;
 
   const Needs* needs_;
   std::vector<Member> members_;
   int32_t position_ = 0;
-  std::vector<int32_t> after_;     // The ranks for which the members after this one want, in order.
-  std::vector<size_t> after_end_;  // [k]: how many of them are of the nearest k members.
+  // The ranks that the members after this one need rows for, in order.
+  std::vector<int32_t> after_;
+  // [k]: the number of entries of after_ for the nearest k members.
+  std::vector<size_t> after_end_;
 };
 
-// The ring of all ranks of a group, in rank order, in which each wants for itself.
+// The ring of all ranks of a group in rank order. Each needs rows for itself.
 Ring RingOfRanks(const Needs& needs, int32_t world, int32_t rank);
 
 }  // namespace annulus

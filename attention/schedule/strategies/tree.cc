@@ -6,8 +6,8 @@
 namespace annulus {
 namespace {
 
-// A tree of one level: queries go straight to every rank whose keys they see, and what each makes
-// of them comes straight back and is joined.
+// A tree with one level: queries go directly to every rank whose keys they see, and the states
+// computed there come directly back and are joined.
 class TreeRank {
  public:
   TreeRank(const GroupView& group, int32_t rank)
@@ -28,7 +28,7 @@ class TreeRank {
   }
 
  private:
-  // Own queries that `peer` has keys for; what it makes of them arrives two steps later.
+  // Sends the own queries that `peer` has keys for. Their states arrive two steps later.
   void Ask(int32_t peer) {
     for (const OwnRows::Queries& own : own_.queries()) {
       for (const Interval& rows : group_.needs.Of(peer, own.shard)) {
@@ -57,7 +57,9 @@ class TreeRank {
 
   const GroupView& group_;
   const int32_t rank_;
-  const int32_t move_;  // In the next step queries are computed, and in that after it they return.
+  // Queries move in this step, are computed in the next one, and their states return in the one
+  // after.
+  const int32_t move_;
   ScheduleWriter writer_;
   OwnRows own_;
 };

@@ -12,8 +12,8 @@
 namespace annulus {
 namespace {
 
-// The grid of exchanges and rings as one rank sees it: member `member_` of exchange `exchange_`.
-// With exchanges of one member it is a ring, and with one exchange it is Ulysses.
+// The grid of exchanges and rings for one rank: member `member_` of exchange `exchange_`. With
+// exchanges of one member it is a ring; with one exchange it is Ulysses.
 class GridRank {
  public:
   GridRank(const GroupView& group, int32_t rank)
@@ -23,10 +23,10 @@ class GridRank {
         exchange_(rank / members_),
         member_(rank % members_),
         pass_(group.pass()),
-        // An exchange takes a step before the ring.
+        // An exchange takes one step before the ring.
         first_(pass_.first + (members_ > 1 ? 1 : 0)),
         shares_(*group.request.spec, group.degrees),
-        // And one after it, in which outputs and gradients go home.
+        // Outputs and gradients go home in one step after it.
         writer_(group, first_ + exchanges_ + (members_ > 1 || pass_.key_gradients ? 1 : 0)) {
     MakeRings();
   }
@@ -46,16 +46,16 @@ class GridRank {
  private:
   // Queries that this rank computes: some heads of a shard of its exchange.
   struct Slice {
-    int32_t shard = 0, owner = 0;  // Owner: a member.
-    int32_t q = 0, state = 0;      // Buffers.
+    int32_t shard = 0, owner = 0;  // `owner` is a member.
+    int32_t q = 0, state = 0;      // Buffer numbers.
     int64_t rows = 0;
   };
-  // Keys of a shard: some heads (an atom) and rows, with their gradients where there are any.
+  // Some heads (an atom) and rows of the keys of a shard, with their gradients if there are any.
   struct Keys {
-    int32_t shard = 0, owner = 0;  // Owner: a member, of this exchange where they do not travel.
+    int32_t shard = 0, owner = 0;  // `owner` is a member: of this exchange, unless the keys travel.
     int32_t atom = 0;
     std::vector<Ring::Part> parts, gradients;
-    int32_t out = -1;  // Own ones.
+    int32_t out = -1;  // The output buffer of own keys.
   };
   // Keys of another exchange that stop here.
   struct Visitor {
@@ -91,9 +91,9 @@ class GridRank {
     return BlockOf(pass_.finished, shard, {0, QueryRows(shard)}, heads);
   }
 
-  // Whether gradients of an atom's keys of a shard go home complete, for all rows: from the one
-  // rank that makes them. Where it wants less than half of the rows they go as others do: sums of
-  // those rows, which of 16-bit tensors are twice as long.
+  // True if one rank computes the gradients of an atom's keys of a shard completely and sends them
+  // home finished, for all rows. If that rank needs less than half of the rows, sums of those rows
+  // travel instead, although for 16-bit tensors a sum is twice as long.
   bool Completes(int32_t shard, int32_t atom) const {
     int32_t users = 0, maker = 0;
     for (int32_t member = 0; member < members_; ++member) {
@@ -106,7 +106,7 @@ class GridRank {
     return 2 * RowsOf(RingFor(maker, atom).Wanted(shard)) >= KeyRows(shard);
   }
 
-  // For whose queries `member` of an exchange needs an atom.
+  // The ranks whose queries make `member` of an exchange need an atom.
   std::vector<int32_t> UsersOf(int32_t exchange, int32_t member, int32_t atom) const {
     std::vector<int32_t> ranks;
     for (int32_t of = 0; of < members_; ++of) {
@@ -115,7 +115,7 @@ class GridRank {
     return ranks;
   }
 
-  // The ring in which an atom travels, as `member` of this exchange sees it.
+  // The ring in which an atom travels, for `member` of this exchange.
   Ring RingOf(int32_t member, int32_t atom) const {
     std::vector<Ring::Member> ring;
     for (int32_t e = 0; e < exchanges_; ++e) {
@@ -141,14 +141,14 @@ class GridRank {
     const Interval atoms = shares_.AtomsOf(member);
     return atoms.begin <= atom && atom < atoms.end;
   }
-  // Calls fn(atom) for the atoms that `member` needs.
+  // Calls fn(atom) for each atom that `member` needs.
   template <typename Fn>
   void ForEachAtom(int32_t member, Fn fn) const {
     const Interval atoms = shares_.AtomsOf(member);
     for (int64_t atom = atoms.begin; atom < atoms.end; ++atom) fn(static_cast<int32_t>(atom));
   }
 
-  // Own queries lie cut by who computes them, own keys by atoms.
+  // Own queries are cut by the member that computes them, own keys by atoms.
   void AddOwn() {
     for (const int32_t shard : ShardsOf(exchange_, member_)) {
       const Interval q_rows{0, QueryRows(shard)}, k_rows{0, KeyRows(shard)};
@@ -188,7 +188,7 @@ class GridRank {
     slices_.push_back({shard, owner, q, writer_.AddBuffer(state), QueryRows(shard)});
   }
 
-  // Queries have been sent before; keys follow, with all rows that the member's ring wants.
+  // AddOwn has sent the queries. Keys follow, with all rows that the member's ring needs.
   void SendToMembers() {
     for (const Keys& own : own_keys_) {
       for (int32_t to = 0; to < members_; ++to) {
@@ -241,7 +241,7 @@ class GridRank {
     received_keys_.push_back(std::move(keys));
   }
 
-  // Own queries meet own keys while the exchange is under way; everything else comes after it.
+  // Own queries meet own keys during the exchange; all other pairs come after it.
   void AttendExchanged() {
     for (const Keys& keys : own_keys_) {
       for (const Slice& slice : slices_) {
@@ -263,7 +263,8 @@ class GridRank {
     writer_.Attend(step, {slice.q, keys, slice.state, {0, slice.rows}, rows, dkv});
   }
 
-  // Keys whose exchange is `distance` before this one: used in step first_ + distance.
+  // Moves keys whose exchange is `distance` before this one. They are used in step first_ +
+  // distance.
   void Travel(int32_t distance) {
     const Ring::Timing timing{first_, 1};
     if (distance == 0) {
@@ -277,7 +278,7 @@ class GridRank {
     }
     const int32_t from = (exchange_ - distance + exchanges_) % exchanges_;
     for (int32_t turn = 0; turn < members_; ++turn) {
-      // In the order in which the rank where they start holds them: its own first.
+      // The order in which the rank where they start holds them: its own first.
       const int32_t owner = turn == 0 ? member_ : turn <= member_ ? turn - 1 : turn;
       for (const int32_t shard : ShardsOf(from, owner)) {
         ForEachAtom(member_, [&](int32_t atom) {
@@ -291,8 +292,8 @@ class GridRank {
     }
   }
 
-  // In what way gradients of an atom of a shard go from the rank that is number `offset`, as its
-  // ring counts, seen from `member` of this exchange.
+  // The route of the gradients of an atom of a shard that starts `offset` members from `member` of
+  // this exchange in its ring.
   KeyGradients GradientsBehind(int32_t member, const Keys& keys, int32_t offset) const {
     return KeyGradients(group_.needs, GradientsOf(keys.shard, keys.atom, {}),
                         RingFor(member, keys.atom).VisitsFrom(offset), first_ + 1);
@@ -308,8 +309,8 @@ class GridRank {
     AttendAll(first_ + visitor.distance, keys);
   }
 
-  // Gradients of own keys come from the members of this exchange, and from the last stop of each
-  // ring that they went round; finished, from the one that made all of them.
+  // Receives gradients of own keys. Sums come from the members of this exchange and from the last
+  // stop of each ring. Finished gradients come from the member that computes them completely.
   void FinishKeys() {
     for (const Keys& keys : received_keys_) {
       if (keys.out < 0) continue;
@@ -341,7 +342,7 @@ class GridRank {
     writer_.Receive(first_ + 1, own.out, own.parts[0].rows, RankOf(exchange_, member));
   }
 
-  // Outputs of others' queries go home in the last step.
+  // Outputs of other ranks' queries go home in the last step.
   void Finish() {
     const int32_t finish = writer_.last_task_step(), home = writer_.steps() - 1;
     for (const Slice& slice : slices_) {
@@ -368,7 +369,7 @@ class GridRank {
   const int32_t first_;
   const HeadPartition shares_;
   ScheduleWriter writer_;
-  std::vector<std::vector<Ring>> rings_;  // By member of this exchange, by its atom.
+  std::vector<std::vector<Ring>> rings_;  // By member of this exchange, then by its atom.
   std::vector<Slice> slices_;
   std::vector<Keys> own_keys_, received_keys_;
   std::vector<Visitor> visitors_;
