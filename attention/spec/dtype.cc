@@ -18,7 +18,7 @@ inline float OfHalf(uint16_t bits) {
   return FromBits(sign | wide);
 }
 
-inline float OfLoop(uint16_t bits) { return FromBits(static_cast<uint32_t>(bits) << 16); }
+inline float WidenBf16(uint16_t bits) { return FromBits(static_cast<uint32_t>(bits) << 16); }
 
 template <float (*convert)(uint16_t)>
 void WidenAll(const std::byte* source, size_t count, float* target) {
@@ -67,14 +67,14 @@ absl::string_view DataTypeName(DataType dtype) {
 }
 
 uint16_t Fp32ToFp16(float value) { return HalfOf(value); }
-uint16_t Fp32ToBf16(float value) { return LoopOf(value); }
+uint16_t Fp32ToBf16(float value) { return NarrowToBf16(value); }
 float Fp16ToFp32(uint16_t bits) { return OfHalf(bits); }
-float Bf16ToFp32(uint16_t bits) { return OfLoop(bits); }
+float Bf16ToFp32(uint16_t bits) { return WidenBf16(bits); }
 
 void ConvertToFp32(DataType dtype, const std::byte* source, size_t count, float* target) {
   if (dtype == DataType::kFp32 && count > 0) std::memcpy(target, source, count * sizeof(float));
   if (dtype == DataType::kFp16) WidenAll<OfHalf>(source, count, target);
-  if (dtype == DataType::kBf16) WidenAll<OfLoop>(source, count, target);
+  if (dtype == DataType::kBf16) WidenAll<WidenBf16>(source, count, target);
 }
 
 void ConvertFromFp32(DataType dtype, const float* source, size_t count, std::byte* target) {

@@ -51,7 +51,7 @@ inline uint16_t HalfOf(float value) {
   return static_cast<uint16_t>(sign | half);
 }
 
-inline uint16_t LoopOf(float value) {
+inline uint16_t NarrowToBf16(float value) {
   const uint32_t bits = Bits(value);
   const uint32_t nan = (bits >> 16) | 0x40u;
   const uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
@@ -71,7 +71,7 @@ void NarrowAll(const float* source, size_t count, std::byte* target) {
 inline void RoundAll(DataType dtype, const float* source, size_t count, std::byte* target) {
   if (dtype == DataType::kFp32 && count > 0) std::memcpy(target, source, count * sizeof(float));
   if (dtype == DataType::kFp16) NarrowAll<HalfOf>(source, count, target);
-  if (dtype == DataType::kBf16) NarrowAll<LoopOf>(source, count, target);
+  if (dtype == DataType::kBf16) NarrowAll<NarrowToBf16>(source, count, target);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ void DescribePaces(const WorkerRecord& worker, v1::WorkerInfo* info) {
   for (const auto& [of, pace] : worker.paces.all()) {
     if (pace.runs() == 0) continue;
     const KernelRates& kernel = worker.rates.kernels[of.kernel];
-    v1::WorkerSpeedEstimator* view = info->add_shown();
+    v1::ShownPace* view = info->add_shown();
     view->set_dtype(static_cast<v1::DataType>(of.dtype));
     view->set_arithmetic(static_cast<v1::AttentionSpec::Arithmetic>(kernel.arithmetic));
     view->set_gradients(of.gradients);

@@ -145,7 +145,7 @@ TEST(SassTest, HopperKernelsUseWhatTheyAreFor) {
       EXPECT_EQ(function.count["USETMAXREG"], 2) << name;
       EXPECT_GE(function.count["SYNCS"], 8) << name;
       EXPECT_GE(function.count["SR_CLOCKHI"], 2) << name;  // No wait is forever.
-      EXPECT_GE(function.count["BAR.ARV"], 3) << name;     // SerialExecutor are passed on.
+      EXPECT_GE(function.count["BAR.ARV"], 3) << name;     // Turns are passed on.
       EXPECT_EQ(function.SpillsBesideProducts(), 0) << name;
       // A thread has half as many scores of a tile as the tile has keys. Dimension 256 does one
       // thing after the other.
