@@ -17,61 +17,71 @@
 
 namespace annulus {
 
-// Where one section of a block's rows lies: what the block's row r has of it at first + r · stride.
+// The place of one section of a block's rows. The section's bytes of block row r begin at first + r
+// · stride. Row r counts from the block's row_begin; `stride` is in bytes.
 struct SectionPlace {
   std::byte* first = nullptr;
   int64_t stride = 0;
 };
-// Of a block whose sections lie apart, in BlockLayout's order; a section that the job's blocks lack
-// is nowhere.
+// The places of a block whose sections lie apart, in BlockLayout's order. A section that the job's
+// blocks lack has first == nullptr.
 using SectionPlaces = std::array<SectionPlace, BlockLayout::kMaxSections>;
 
-// A block of a schedule, bound to device memory. The bytes lie as BlockLayout says from `data` on,
-// unless its sections lie `apart`.
+// A block of a schedule, bound to device memory. The view does not own the memory. The bytes from
+// `data` on are laid out as BlockLayout says, unless the sections lie `apart`. No two blocks share
+// bytes.
 struct BlockView {
   Block block;
-  std::byte* data = nullptr;  // The first section's where they lie apart. No two blocks share it.
-  // Not 0: all views with this number, in all calls, show the same rows with the same bytes, so
-  // far as tasks read them. What a kernel made of them (packed keys) may serve again.
+  // The first byte of the block; of its first section if `apart` is set.
+  std::byte* data = nullptr;
+  // An identity of the block's bytes. If not 0, all views with this number, in all calls, show the
+  // same rows with the same bytes, as far as tasks read them. A kernel may use again what it made
+  // of them (packed keys). 0: no identity.
   uint64_t content = 0;
-  // Not null: the block stays in staging, whose tensors are planar. Never of an accumulator, and
-  // only on a device that reads staging. Outlives every call that uses the view.
+  // If not null, the block stays in staging, whose tensors are planar, and these are the places of
+  // its sections. Never set for an accumulator; set only on a device that reads staging. Must
+  // outlive every call that uses the view.
   const SectionPlaces* apart = nullptr;
 };
 
-// A task with its buffers. Row ranges are shard-local, as in the schedule; `q_rows` and `k_rows`
-// are the row maps of the two shards, from which the kernel gets positions (visible intervals,
-// ALiBi, dropout).
+// A task with its buffers. Row ranges are shard-local, as in the schedule.
 struct KernelTask {
   Task task;
   BlockView q, kv, out_q, out_kv;  // data is nullptr for an absent output.
-  BlockView pairs;                 // Bias and bit mask of q; data is nullptr where a job has none.
-  BlockView out_bias;              // Gradient of the bias; data is nullptr for an absent output.
-  // Where the rows end that do so with the task (Task::ends). Only for kernels that end rows.
+  BlockView pairs;     // Bias and bit mask of q; data is nullptr if the job has neither.
+  BlockView out_bias;  // Gradient of the bias; data is nullptr for an absent output.
+  // The kOut block of the rows that end with the task (Task::ends). Only kernels whose ends_rows()
+  // is true get one.
   BlockView out;
+  // Row maps of the two shards. They give a row's position (visible intervals, ALiBi, dropout).
   const RowMap* q_rows = nullptr;
   const RowMap* k_rows = nullptr;
 };
 
+// An operation on whole blocks: an epilogue of a step. Block kinds are those of Op
+// (attention/schedule/model/schedule_data.h).
 struct KernelOp {
   enum class Kind : uint8_t {
-    // Sets target; source is unused. Gradients: 0. kPartial: max −inf and weight 0; what its sums
-    // hold then means nothing, and nobody reads it.
+    // Sets the target to the neutral element of kMerge or kAdd; `source` is unused. Gradients
+    // become 0. A kPartial gets max −inf and weight 0. Its weighted sums are then undefined, and no
+    // reader uses them.
     kIdentity,
     kMerge,
     kAdd,
     kFinish,
-    // delta of the target := Σ d_out · out of the source − what stood in its place. Where the
-    // source has a d_out in fp32, the target gets it first, rounded.
+    // delta of the target := Σ d_out · out of the source − the value that stood in delta. If the
+    // source has an fp32 d_out, the target gets it first, rounded.
     kDelta,
-    kSink,   // target := −exp(sink − LSE) · delta of the source, 0 where its LSE is −∞.
-    kRound,  // kBf16Partial := kPartial, its sum rounded. Where nothing was seen sums are left.
+    kSink,  // target := −exp(sink − LSE) · delta of the source; 0 for rows with LSE −∞.
+    // kBf16Partial := kPartial, with its sum rounded. Rows that saw no key keep the target's sum.
+    kRound,
   };
   Kind kind = Kind::kIdentity;
   BlockView source, target;
 };
 
-// Everything about the job that a kernel needs beside tasks. Outlives every call that uses it.
+// The data of a job that a kernel needs besides its tasks. No pointer is null. Must outlive every
+// call that uses it.
 struct KernelJob {
   const AttentionSpec* spec = nullptr;
   const MaskMap* mask = nullptr;
@@ -79,8 +89,10 @@ struct KernelJob {
   double scale = 1;
 };
 
-// Asked between tiles. `stop` set by another thread ends the call early with CANCELLED; `progress`
-// counts tiles done, so that a watchdog can tell slow from stuck.
+// The caller's handle to a running call. Any thread may set `stop`. The kernel reads it between
+// tiles, or between launches on a device, and then ends the call early with CANCELLED. The kernel
+// adds finished tiles to `progress`, so that a watchdog can tell a slow call from a stuck one.
+// Either pointer may be null.
 struct KernelControl {
   const std::atomic<bool>* stop = nullptr;
   std::atomic<int64_t>* progress = nullptr;
@@ -91,50 +103,76 @@ struct KernelControl {
   }
 };
 
-// Computes on one device. One owner thread calls it; calls are ordered. Running state is
-// unnormalised fp32 (BlockKind::kPartial) carried between calls as it is. A row that sees nothing
-// in a task is left bit for bit as it was. Masked keys are never multiplied in, so NaN in them
-// cannot leak. Errors: UNIMPLEMENTED for what the back-end lacks and the worker has not refused
-// when the job was placed on it, CANCELLED, RESOURCE_EXHAUSTED. After an error outputs of the call
-// are undefined.
+// An attention kernel: computes on one device.
+//
+// Threads: one owner thread makes all calls, one after the other. A kernel may use threads of its
+// own inside a call.
+//
+// Completion: a device kernel may queue its work and return. Later calls and the device's copies
+// see the results in order. Blocks, jobs and views stay valid until that work is done.
+//
+// State: the running state is unnormalised fp32 (BlockKind::kPartial). Calls carry it from one to
+// the next unchanged. A row that sees no key in a task keeps its state bit for bit. Masked keys are
+// never multiplied in, so a NaN in them cannot reach a result.
+//
+// Errors:
+// - UNIMPLEMENTED: the back-end lacks a feature, and the worker did not refuse the job at
+//   placement.
+// - CANCELLED: KernelControl::stop was set.
+// - RESOURCE_EXHAUSTED: no memory for the call.
+// - any error of the device.
+//
+// After an error the outputs of the call are undefined.
 class AttentionKernel {
  public:
   virtual ~AttentionKernel() = default;
 
-  // All tasks of a step in one call. An accumulator row sees its tasks in list order; the bits of
-  // the result depend on nothing but the inputs and the list.
+  // Runs the tasks of a step in one call; the executor splits a step with very many intervals into
+  // several calls, in list order. All tasks of a call compute attention, or all compute gradients.
+  // An accumulator row sees its tasks in list order. The bits of the result depend on nothing but
+  // the inputs and the list.
   //
-  // What a task accumulates is told by its blocks. Attention: kQ and kKv into kPartial. Gradients:
-  // kQGrad (with the LSE and the delta of the whole row, whatever keys are here) and kKv into kDq,
-  // kDkv or both. P_ij = exp(s_ij − LSE_i), where LSE_i
-  // is the sum of its two numbers if the block has an lse_rest; dS_ij = P_ij·(dO_i·v_j − delta_i),
-  // dQ_i += scale·Σ dS_ij·k_j, dK_j += scale·Σ dS_ij·q_i, dV_j += Σ P_ij·dO_i, over visible pairs
-  // only; dK and dV over the query heads of the group. A row with LSE −inf adds nothing. Beside kDq
-  // kDBias, where the job asks for it: += P_ij·(dO_i·v_j − delta_i) in the column of j in the
-  // sequence of i, summed over query heads where the bias is of all.
+  // The kinds of a task's blocks say what it computes.
+  //
+  // Attention: kQ and kKv are folded into kPartial by online softmax.
+  //
+  // Gradients: kQGrad and kKv are added to kDq, kDkv or both. kQGrad has the LSE and the delta of
+  // the whole row, over all its keys, not only over this task's. LSE_i is the sum of its two
+  // numbers if the block has an lse_rest. Over visible pairs (i, j) only:
+  // - P_ij = exp(s_ij − LSE_i)
+  // - dS_ij = P_ij·(dO_i·v_j − delta_i)
+  // - dQ_i += scale·Σ dS_ij·k_j
+  // - dK_j += scale·Σ dS_ij·q_i, over the query heads of the group
+  // - dV_j += Σ P_ij·dO_i, over the query heads of the group
+  //
+  // A row with LSE −inf adds nothing. If the job asks for it, kDBias goes with kDq: row i gets +=
+  // P_ij·(dO_i·v_j − delta_i) in the column of j in the sequence of i. A bias of one head gets the
+  // sum over all query heads.
   virtual absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                   const KernelControl& control) = 0;
 
-  // Makes what Accumulate of these tasks should find there, since to make it (to load code onto a
-  // GPU) has to wait until no message is under way: before those of the first step whose tasks
-  // these are. Accumulate without it serves all the same. CANCELLED, or a fault of the device; only
-  // kernels that prepare need it.
+  // Does ahead of time what Accumulate of these tasks would otherwise do first, as loading code
+  // onto a GPU. Such work waits until no message is under way, so the executor calls this before
+  // the messages of the first step with these tasks. Accumulate works without it. Errors:
+  // CANCELLED, or an error of the device. The default does nothing.
   virtual absl::Status Prepare(const KernelJob&, absl::Span<const KernelTask>,
                                const KernelControl&) {
     return absl::OkStatus();
   }
+  // True if Prepare does something.
   virtual bool prepares() const { return false; }
 
-  // Whether Accumulate serves tasks whose rows begin and end with them
-  // (attention/schedule/model/schedule_data.h): the same bits as with kIdentity before and kFinish
-  // after, in rows that see nothing too.
+  // True if Accumulate serves tasks with rows that begin and end in them (Task::begins, Task::ends
+  // in attention/schedule/model/schedule_data.h). The bits are those of kIdentity before and
+  // kFinish after, also in rows that see no key.
   virtual bool ends_rows() const { return false; }
 
-  // Acts on the intersection of the two blocks (rows and heads).
+  // Runs the operation on the intersection of the two blocks (rows and heads). INTERNAL for kinds
+  // of blocks that the operation is not made for (KernelOp).
   virtual absl::Status Apply(const KernelJob& job, const KernelOp& op) = 0;
 
-  // "cpu/avx512", "cpu/avx2", "cpu/portable", ...: what runs, for the log, GetServerInfo and
-  // figures.
+  // The back-end and code path that run: "cpu/avx512", "cpu/avx2", "cpu/portable", and so on. For
+  // the log, GetServerInfo and figures.
   virtual std::string Description() const = 0;
 };
 

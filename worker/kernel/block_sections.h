@@ -10,14 +10,15 @@
 
 namespace annulus {
 
-// What a row of a block is made of, in bytes.
+// The sections of a block's rows, in bytes.
 
-// One section of it: an equal number of bytes for each head.
+// One section: the same number of bytes for each head. `offset` counts from the row's first byte.
 struct Section {
   int64_t offset = 0, head_bytes = 0;
 };
 
-// In their order. Those that the block lacks, and those past the last, are empty, at 0.
+// All sections in BlockLayout's order. A section that the block lacks, and one past the last, is
+// empty, at offset 0.
 struct Sections {
   std::array<Section, BlockLayout::kMaxSections> list = {};
   size_t count = 0;
@@ -27,13 +28,14 @@ struct Sections {
   const Section& operator[](size_t index) const { return list[index]; }
 };
 
-// Of a block of so many heads; none of kPairs, to which no operation is applied.
+// The sections of `block`, which may have any number of heads. Not for kPairs: no operation is
+// applied to it.
 Sections SectionsOf(const BlockLayout& layout, const Block& block);
 
-// Where section `index` of a block's rows lies, wherever the block does.
+// The place of section `index` of a block's rows, for both kinds of memory (BlockView::apart).
 SectionPlace PlaceOf(const BlockLayout& layout, const BlockView& view, int index);
 
-// A block with what is needed to find a row and head of it, wherever its sections lie.
+// A block with the data that finds the bytes of a row and head, for both kinds of memory.
 struct BlockRows {
   const BlockView* view;
   Sections sections;
@@ -48,7 +50,7 @@ struct BlockRows {
     return reinterpret_cast<float*>(At(row, head, section));
   }
 };
-// Keeps `view`, which must outlive it.
+// Keeps a pointer to `view`, which must outlive the result.
 BlockRows RowsOf(const BlockLayout& layout, const BlockView& view);
 
 }  // namespace annulus

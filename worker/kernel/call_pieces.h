@@ -13,13 +13,15 @@
 
 namespace annulus {
 
-// A ROWS, whatever that is, for each piece of query rows of a call: of each task that does not see
-// all of its keys, and of each class of its heads, of which all see the same.
+// Holds one ROWS (the caller's type) for each piece of query rows of a call. Only tasks with masked
+// pairs have pieces: one sequence of pieces for each class of their heads. All heads of a class see
+// the same keys.
 template <class ROWS>
 class CallPieces {
  public:
-  static constexpr int64_t kRows = 4096;  // Of a piece: what one thread asks for at once.
-  // A piece that is to be asked for: query rows `q` of a task, as `head` sees.
+  // Rows of a piece: the amount of work that one thread takes at a time.
+  static constexpr int64_t kRows = 4096;
+  // A piece to fill: query rows `q` of a task, with the keys visible to `head`.
   struct Asked {
     size_t task;
     int32_t head;
@@ -28,13 +30,13 @@ class CallPieces {
   };
   struct Place {
     const ROWS& rows;
-    int64_t row;  // In the piece.
+    int64_t row;  // Counts from the piece's first row.
   };
 
-  // The mask must outlive this.
+  // `mask` must outlive this.
   explicit CallPieces(const MaskMap& mask) : mask_(mask) {}
 
-  // Makes the pieces of a call, once; what is returned is to be filled.
+  // Makes the pieces of a call; call it once. The caller fills the returned ones.
   std::vector<Asked> Cut(absl::Span<const KernelTask> tasks) {
     std::vector<Asked> asked;
     entries_.resize(tasks.size());
@@ -61,11 +63,13 @@ class CallPieces {
   }
 
   const MaskMap& mask() const { return mask_; }
-  // The task's keys, and whether all rows and heads of it see all of them: then it has no piece.
+  // KeysOf: the task's key rows. SeesAll: true if all rows and heads of the task see all of them;
+  // the task then has no pieces.
   const Interval& KeysOf(size_t task) const { return entries_[task].all; }
   bool SeesAll(size_t task) const { return entries_[task].by_class.empty(); }
 
-  // Where query row `row` of a task is, as `q_head` sees.
+  // Finds the piece of query row `row` of a task, with the keys visible to `q_head`. Requires
+  // !SeesAll(task).
   Place Find(size_t task, int32_t q_head, int64_t row) const {
     const Entry& entry = entries_[task];
     const int64_t of_task = row - entry.q_begin;
@@ -80,7 +84,7 @@ class CallPieces {
     int64_t q_begin = 0;
     std::vector<int16_t> slot_of_class;
     int64_t pieces = 0;
-    std::vector<ROWS> by_class;  // Of the task's heads, each in pieces of rows.
+    std::vector<ROWS> by_class;  // [class of the task's heads][piece]
   };
   const MaskMap& mask_;
   std::vector<Entry> entries_;

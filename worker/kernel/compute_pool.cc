@@ -13,8 +13,8 @@
 namespace annulus {
 namespace {
 
-// A kernel call is a few rounds right after one another: a thread looks this long for the next one
-// before it sleeps, since to wake it takes about as long.
+// A kernel call is a few rounds in quick succession. A thread spins this long for the next round
+// before it sleeps, because a wake-up takes about as long.
 constexpr std::chrono::microseconds kSpin(50);
 
 template <typename Condition>
@@ -28,7 +28,7 @@ void SpinUntil(const Condition& condition) {
   } while (std::chrono::steady_clock::now() < end);
 }
 
-// To spread costs a system call for each thread whenever the owner has moved.
+// To spread takes one system call for each thread whenever the owner has moved to another CPU.
 constexpr int kMostToSpread = 8;
 
 std::vector<int> CpusToSpreadOver(int threads) {
@@ -55,7 +55,7 @@ absl::StatusOr<std::unique_ptr<ComputePool>> ComputePool::Create(int threads) {
   return pool;
 }
 
-// std::thread throws when there is no thread to be had: the exception ends here.
+// std::thread throws if the system has no thread left: the exception ends here.
 bool ComputePool::StartThreads() {
   try {
     for (int thread = 1; thread < threads_; ++thread)
@@ -86,7 +86,7 @@ void ComputePool::Spread() {
     cpu_set_t one;
     CPU_ZERO(&one);
     CPU_SET(cpus_[++next % cpus_.size()], &one);
-    // Where the system refuses, it keeps doing as it likes.
+    // A refusal is harmless: the system then places the thread.
     pthread_setaffinity_np(thread.native_handle(), sizeof(one), &one);
   }
 }
@@ -95,7 +95,7 @@ void ComputePool::Drain(const Work& work, int64_t count, int thread) {
   const int64_t lists = Lists(count);
   for (int64_t i = 0; i < lists; ++i) {
     std::atomic<int64_t>& next = lists_[(thread + i) % lists].next;
-    // A list that is empty is looked at and not written to.
+    // An empty list is only read, so that its cache line stays shared.
     while (next.load(std::memory_order_relaxed) < count) {
       const int64_t index = next.fetch_add(lists, std::memory_order_relaxed);
       if (index < count) work(index, thread);

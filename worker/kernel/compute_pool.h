@@ -16,16 +16,17 @@
 
 namespace annulus {
 
-// The threads of a CPU kernel. One owner thread calls it and takes part in the work. Where they are
-// as many as the CPUs, and those few, each other thread is kept on a CPU of its own, away from the
-// owner's: Linux wakes a thread where the waker runs rather than look for an idle CPU among a few
-// busy ones.
+// The threads of a CPU kernel. One owner thread calls it and takes part in the work.
+//
+// If there are as many threads as CPUs, and few, the pool pins each other thread to its own CPU,
+// away from the owner's. Linux wakes a thread on the waker's CPU rather than look for an idle one
+// among a few busy ones.
 class ComputePool {
  public:
   static constexpr int kMaxThreads = 1024;
 
-  // A pool of `threads` threads, the caller's included. INVALID_ARGUMENT outside 1 … kMaxThreads;
-  // RESOURCE_EXHAUSTED when the system refuses a thread.
+  // Makes a pool of `threads` threads; the count includes the caller. Errors: INVALID_ARGUMENT
+  // outside 1 … kMaxThreads; RESOURCE_EXHAUSTED if the system refuses a thread.
   static absl::StatusOr<std::unique_ptr<ComputePool>> Create(int threads);
   ~ComputePool();
   ComputePool(const ComputePool&) = delete;
@@ -34,18 +35,18 @@ class ComputePool {
   int threads() const { return threads_; }
 
   // Calls work(index, thread) once for every index in [0, count), and returns when all calls have
-  // returned: a thread that wakes too late is not waited for. `thread` in [0, threads()) is running
-  // one call at a time.
+  // returned. It does not wait for a thread that wakes too late. Each `thread` in [0, threads())
+  // runs one call at a time.
   //
-  // Index i lies in list i % min(threads(), count). A thread takes from the list of its own number,
-  // then what is left of the next ones; each list is handed out in increasing order. So a thread
-  // meets the same indexes call after call, and what its caches hold of them, unless one is late.
+  // Index i lies in list i % min(threads(), count). A thread takes indexes from the list of its own
+  // number, then from the next lists; each list is handed out in increasing order. So a thread gets
+  // the same indexes in each call, with the data that its caches hold, unless a thread is late.
   using Work = absl::FunctionRef<void(int64_t index, int thread)>;
   void ParallelFor(int64_t count, Work work);
 
  private:
   explicit ComputePool(int threads);
-  // The next index of a list, on a cache line of its own.
+  // The next index of a list. Each has a cache line of its own.
   struct alignas(64) List {
     std::atomic<int64_t> next{0};
   };
@@ -58,17 +59,17 @@ class ComputePool {
 
   const int threads_;
   std::vector<std::thread> others_;
-  std::vector<int> cpus_;  // Those to spread over; empty: the system does as it likes.
-  int owner_cpu_ = -1;     // When they were last spread.
+  std::vector<int> cpus_;  // The CPUs to spread the threads over; empty: no pinning.
+  int owner_cpu_ = -1;     // The owner's CPU when the threads were last spread.
   std::vector<List> lists_;
 
   Mutex mutex_;
   CondVar wake_, done_;
-  const Work* work_ GUARDED_BY(mutex_) = nullptr;  // nullptr: nothing to join.
+  const Work* work_ GUARDED_BY(mutex_) = nullptr;  // nullptr: there is no work to join.
   int64_t count_ GUARDED_BY(mutex_) = 0;
-  // Written with mutex_ held; who spins looks without it.
+  // Written with mutex_ held; spinning threads read it without.
   std::atomic<uint64_t> round_{0};
-  std::atomic<int> joined_{0};  // Other threads at work_.
+  std::atomic<int> joined_{0};  // The number of other threads at work_.
   bool stopping_ GUARDED_BY(mutex_) = false;
 };
 

@@ -7,15 +7,15 @@
 namespace annulus {
 namespace {
 
-// Small enough to keep threads level, and large beside what a merge costs.
+// Small enough to balance the threads, and large compared with the cost of a merge.
 constexpr int64_t kChunkBlocks = 16;
-// Of all partials together.
+// The limit for all partials together.
 constexpr int64_t kPartialBytes = int64_t{16} << 20;
 
 int64_t FirstBlock(const Task& task) { return task.k_begin / kKeyBlock; }
 int64_t EndBlock(const Task& task) { return (task.k_end + kKeyBlock - 1) / kKeyBlock; }
 
-// From the first slot of any task to the last; 0 where there is none.
+// The tiles from the first slot of any task to the last; 0 if there is no slot.
 int64_t TilesCovered(absl::Span<const KernelTask> tasks, int group) {
   if (tasks.empty()) return 0;
   const Block rows = RowsOfTasks(tasks);
@@ -23,7 +23,7 @@ int64_t TilesCovered(absl::Span<const KernelTask> tasks, int group) {
   return (rows.row_end * group - 1) / kTileRows - rows.row_begin * group / kTileRows + 1;
 }
 
-// Whether the rows of all tasks, not none, are of one accumulator.
+// True if the rows of all tasks, at least one, lie in one accumulator.
 bool InOneBuffer(absl::Span<const KernelTask> tasks) {
   return std::all_of(tasks.begin(), tasks.end(), [&](const KernelTask& task) {
     return task.out_q.data == tasks[0].out_q.data;

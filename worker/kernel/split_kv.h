@@ -10,33 +10,36 @@
 
 namespace annulus {
 
-// Few query rows over many keys (decoding): one tile of rows has nothing to share between threads
-// but its keys. Such a call is cut into chunks of keys, each with partials of its own, which are
-// merged in order. How it is cut depends on the shape alone, so the bits do not depend on threads.
-// A pure function; no arithmetic on tensors.
+// Split-KV for few query rows over many keys (decoding). One tile of rows leaves nothing but its
+// keys to share between threads. So the call is split into chunks of keys. Each chunk has its own
+// partials, which are merged in order. The split depends on the shape alone, so the bits do not
+// depend on the number of threads. Pure functions: no arithmetic on tensors.
 struct KvSplit {
-  std::vector<KernelTask> tasks;  // In order; with the accumulator of the call.
-  std::vector<int32_t> chunk;     // Of each task.
+  std::vector<KernelTask> tasks;  // In order, with the call's accumulator as out_q.
+  std::vector<int32_t> chunk;     // The chunk of each task.
   int32_t chunks = 0;
-  Block partial;  // The rows and heads that a chunk's own partials have.
+  Block partial;  // The rows and heads of a chunk's own partials.
 };
 
-// No chunks: the call stays whole. So do deterministic jobs, whose rows fold all keys in one order.
+// Splits a call by its shape. chunks == 0: the call stays whole. Deterministic jobs always stay
+// whole: their rows fold all keys in one order.
 KvSplit SplitKv(const KernelJob& job, absl::Span<const KernelTask> tasks);
 
-// The tasks, not none, in `chunks` chunks at most, of equal numbers of key blocks (kKeyBlock).
+// Splits `tasks`, at least one, into at most `chunks` chunks of equal numbers of key blocks
+// (kKeyBlock).
 KvSplit SplitKvIntoChunks(absl::Span<const KernelTask> tasks, int64_t chunks);
 
-// Key blocks of a task; the rows and heads of all tasks, not none, as a block like their output.
+// KeyBlocksOf: the number of key blocks of a task. RowsOfTasks: the rows and heads of all tasks, at
+// least one, as a block of their output's kind.
 int64_t KeyBlocksOf(const Task& task);
 Block RowsOfTasks(absl::Span<const KernelTask> tasks);
 
-// Tiles of a call so small that each thread packs the keys that it meets.
+// Tiles of a call so small that each thread packs the key blocks that it reads.
 inline constexpr int kPassingTiles = 2;
 static_assert(kPassingTiles <= kMostTiles);
 
-// Whether the rows of all tasks lie in one tile of query slots, or in kPassingTiles neighbouring
-// ones of one buffer.
+// CoversOneTile: true if the rows of all tasks lie in one tile of query slots. CoversFewTiles: true
+// if they lie in kPassingTiles neighbouring tiles of one buffer.
 bool CoversOneTile(absl::Span<const KernelTask> tasks, int group);
 bool CoversFewTiles(absl::Span<const KernelTask> tasks, int group);
 

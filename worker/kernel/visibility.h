@@ -14,24 +14,24 @@
 namespace annulus {
 
 // The visible keys of every query row of every task of a call, in shard-local key rows, clipped to
-// the task's keys. Tasks with full coverage cost nothing. Immutable after construction; safe to
-// share between threads.
+// the task's keys. Tasks with full coverage take no time and no memory. Immutable after
+// construction; threads may share it.
 class CallVisibility {
  public:
-  // Asks the mask on `pool`'s threads. Mask and tasks must outlive this.
+  // Queries the mask on `pool`'s threads. `mask` and `tasks` must outlive this.
   CallVisibility(const MaskMap& mask, absl::Span<const KernelTask> tasks, ComputePool& pool);
 
-  // Intervals that query head `q_head` of shard-local query row `row` sees in task `task`: sorted,
-  // disjoint.
+  // The intervals that query head `q_head` of shard-local query row `row` sees in task `task`:
+  // sorted, disjoint.
   absl::Span<const Interval> Of(int32_t task, int32_t q_head, int64_t row) const {
     return OfNext(task, q_head, row + 1, &row);
   }
 
-  // Whether that is the same for all rows and heads of the task.
+  // True if all rows and heads of the task see the same keys: all of the task's.
   bool SameForAll(int32_t task) const { return pieces_.SeesAll(task); }
 
-  // The same of the rows from `row` on, one after the other without a mark between, up to `end` or
-  // fewer; `row` becomes the next one.
+  // The intervals of the rows from `row` on, up to `end` or fewer, one row after the other with no
+  // mark between rows. Sets `row` to the next row to ask for.
   absl::Span<const Interval> OfNext(int32_t task, int32_t q_head, int64_t end, int64_t* row) const {
     if (pieces_.SeesAll(task)) {
       ++*row;
@@ -44,7 +44,7 @@ class CallVisibility {
         .subspan(rows.first[i], rows.first[i + count] - rows.first[i]);
   }
 
-  // Heads of one class see the same keys in every row.
+  // All heads of a mask class see the same keys in every row.
   const MaskMap& mask() const { return pieces_.mask(); }
 
  private:

@@ -23,11 +23,11 @@ struct Operands {
   const KernelJob& job;
   const BlockLayout& layout;
   BlockRows source, target;
-  RowEnd end;  // Of the target.
+  RowEnd end;  // Writes to the target.
   int32_t head_begin, head_end;
 };
 
-// A partial's sums stay as they are.
+// The sums of a partial stay as they are.
 void IdentityRow(const Operands& o, int64_t row) {
   const bool partial = o.target.view->block.kind == BlockKind::kPartial;
   const int64_t heads = o.head_end - o.head_begin;
@@ -90,7 +90,7 @@ void FinishRow(const Operands& o, int64_t row) {
     o.end.Write(row, head, StateAt(o.source, row, head), o.source.Floats(row, head, 0));
 }
 
-// Of gradients: rounded once.
+// Gradients are rounded once.
 void RoundRow(const Operands& o, int64_t row) {
   const int64_t element = BytesPerElement(o.layout.dtype());
   for (int32_t head = o.head_begin; head < o.head_end; ++head) {
@@ -106,8 +106,8 @@ void DeltaRow(const Operands& o, int64_t row) {
   std::array<float, kMaxHeadDim> out, d_out;
   for (int32_t head = o.head_begin; head < o.head_end; ++head) {
     ConvertToFp32(o.layout.out_dtype(), o.source.At(row, head, 0), dim, out.data());
-    // Weights' gradients are made from the rounded d_out, so delta is, too: else they would not
-    // add up to 0 over a row, and keys with a large mean would multiply the difference.
+    // The weights' gradients use the rounded d_out, so delta must too. Otherwise they would not add
+    // up to 0 over a row, and keys with a large mean would multiply the difference.
     if (o.layout.rounds_d_out()) {
       ConvertFromFp32(o.layout.dtype(), o.source.Floats(row, head, 4), dim,
                       o.target.At(row, head, 1));
@@ -133,7 +133,7 @@ void SinkRow(const Operands& o, int64_t row) {
 
 using RowFunction = void (*)(const Operands&, int64_t);
 
-// nullptr where the operation is not made for these kinds.
+// nullptr if the operation is not made for these kinds.
 RowFunction FunctionOf(KernelOp::Kind op, BlockKind source, BlockKind target) {
   switch (op) {
     case KernelOp::Kind::kIdentity:

@@ -17,9 +17,9 @@ struct RowsAndHeads {
   int32_t head_begin = 0, head_end = std::numeric_limits<int32_t>::max();
 };
 
-// Runs `op` on host memory, on the rows and heads that both blocks hold and that are `within`,
-// shared among `pool`'s threads. Merge and finish are those of attention/numerics/partial.h, finish
-// by the loop of `isa`. INTERNAL for kinds of blocks that the operation is not made for.
+// Runs `op` on host memory, on the rows and heads that lie in both blocks and in `within`, on
+// `pool`'s threads. Merge and finish are those of attention/numerics/partial.h; finish uses the
+// loop of `isa`. INTERNAL for kinds of blocks that the operation is not made for.
 absl::Status ApplyBlockOp(const KernelJob& job, const KernelOp& op, const TileIsa& isa,
                           ComputePool& pool, const RowsAndHeads& within = {});
 

@@ -13,7 +13,7 @@
 namespace annulus {
 namespace {
 
-// Blocks of deterministic jobs are then the same ones in every plan.
+// So every plan has the same blocks in a deterministic job.
 static_assert(kFoldTile % kKeyBlock == 0);
 
 // Cuts the call's tasks into phases for one range of heads.
@@ -31,7 +31,7 @@ class PhaseBuilder {
  private:
   void Reset();
   void Flush();
-  // Packed blocks more that the phase needs to hold [begin, end) of `source`.
+  // Packed blocks that the phase lacks to hold [begin, end) of `source`.
   int64_t Growth(int32_t source, int64_t begin, int64_t end) const;
   void AddUnit(int32_t task, int64_t begin, int64_t end, bool first, bool last);
   void MakeItems(Phase& phase) const;
@@ -102,7 +102,7 @@ void PhaseBuilder::AddTask(int32_t index) {
   }
 }
 
-// Visible (row, key) pairs of a unit's rows in `tile`, as seen by `q_head`.
+// Visible (row, key) pairs of a unit's rows in `tile`, for head `q_head`.
 int64_t Cost(const CallPlan& plan, const Unit& unit, int64_t tile, int32_t q_head) {
   const Task& task = plan.tasks[unit.task].task;
   const Interval keys{unit.block_begin * kKeyBlock, unit.block_end * kKeyBlock};
@@ -113,7 +113,7 @@ int64_t Cost(const CallPlan& plan, const Unit& unit, int64_t tile, int32_t q_hea
   return pairs;
 }
 
-// Whether rows of a tile begin or end with the unit, whatever they see.
+// True if rows of a tile begin or end with the unit, whatever they see.
 bool BeginsOrEnds(const CallPlan& plan, const Unit& unit, int64_t tile) {
   const Task& task = plan.tasks[unit.task].task;
   const Interval rows{FirstRow(plan, task, tile), EndRow(plan, task, tile)};
@@ -121,7 +121,7 @@ bool BeginsOrEnds(const CallPlan& plan, const Unit& unit, int64_t tile) {
          (unit.last && Intersect(rows, task.ends).length() > 0);
 }
 
-// The same of all tiles of the unit's task.
+// Cost() for all tiles of the unit's task.
 std::vector<int64_t> Costs(const CallPlan& plan, const Unit& unit,
                            const std::vector<TileVisibleKeys>& hulls, int32_t q_head) {
   const int64_t first = FirstTile(plan.tasks[unit.task].task, plan.group);
@@ -145,7 +145,7 @@ void PhaseBuilder::MakeItems(Phase& phase) const {
     const int64_t first = FirstTile(bound.task, plan_.group);
     const size_t tiles = EndTile(bound.task, plan_.group) - first;
     const MaskMap& mask = plan_.visible->mask();
-    std::vector<std::vector<int64_t>> costs(mask.classes());  // Counted once for a class.
+    std::vector<std::vector<int64_t>> costs(mask.classes());  // Counted once per class.
     for (int32_t head = std::max(own.begin, heads_.begin); head < std::min(own.end, heads_.end);
          ++head) {
       std::vector<int64_t> cost(tiles, 0);
@@ -188,8 +188,8 @@ std::vector<Phase> PhaseBuilder::Take() {
   return std::move(phases_);
 }
 
-// Key/value heads of a phase: all if they fit, else as many as fit, but enough to keep the threads
-// busy.
+// Key/value heads of a phase: all if they fit, otherwise as many as fit, but enough to keep the
+// threads busy.
 int64_t HeadsOfPhase(const CallPlan& plan, HeadRange all, const PhaseLimits& limits) {
   int64_t blocks = 0, tiles = 0;
   for (const KeySource& source : plan.sources)

@@ -11,23 +11,23 @@
 
 namespace annulus {
 
-// Gradients on the CPU: weights are computed again from the LSE, tile by tile. All five products
-// are fp32 for every input type, but for bf16 on "amx" and "avx512bf16": these multiply bf16
-// numbers, and round weights and dS to bf16 for that. The bits depend on the inputs and the task
-// list, not on threads.
+// Gradients on the CPU. Weights are computed again from the LSE, tile by tile. All five products
+// are fp32 for every input type, with one exception: bf16 on "amx" and "avx512bf16". These multiply
+// bf16 numbers, and round weights and dS to bf16 first. The bits depend on the inputs and the task
+// list, not on the number of threads.
 class CpuGradients {
  public:
-  // Both must outlive this.
+  // `isa` and `pool` must outlive this.
   CpuGradients(const TileIsa& isa, ComputePool* pool);
 
-  // AttentionKernel::Accumulate for tasks of gradients.
+  // AttentionKernel::Accumulate for gradient tasks.
   absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                           const KernelControl& control);
 
  private:
   const TileIsa& isa_;
   ComputePool* const pool_;
-  std::vector<GradientScratch> scratch_;  // One a thread.
+  std::vector<GradientScratch> scratch_;  // One per thread.
 };
 
 }  // namespace annulus

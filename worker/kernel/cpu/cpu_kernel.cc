@@ -20,7 +20,7 @@ absl::Status Lacks(absl::string_view what) {
   return absl::UnimplementedError(absl::StrCat("the CPU kernel does not serve ", what));
 }
 
-// Packed keys that a thread may keep: what its part of the last cache has room for.
+// Packed keys that a thread may keep: its share of the last-level cache.
 constexpr int64_t kKeptBytes = int64_t{8} << 20;
 
 absl::Status Stopped() { return absl::CancelledError("the kernel was told to stop"); }
@@ -36,9 +36,9 @@ absl::Status CheckServed(const KernelJob& job, absl::Span<const KernelTask> task
   return absl::OkStatus();
 }
 
-// Whether threads pack keys as they meet them: there is no round of packing to wait for, and what
-// is packed stays in the cache of who reads it. A single tile meets each key about once. Where an
-// item may have all rows of its head, heads are all that there is to share out.
+// True if threads pack keys when they need them. Then no thread waits for a round of packing, and
+// packed keys stay in the cache of their reader. A single tile uses each key about once. If an item
+// may have all rows of its head, only heads are left to share out.
 bool PacksInPassing(absl::Span<const KernelTask> tasks, int group, int threads) {
   if (CoversOneTile(tasks, group)) return true;
   if (!CoversFewTiles(tasks, group)) return false;

@@ -16,30 +16,36 @@
 
 namespace annulus {
 
-// Attention on the CPU: tiles of 96 query rows against blocks of 256 keys that are packed to fp32
-// once, while there is room, and shared by all heads of a group and all tasks. Arithmetic is fp32
-// for every input type, but for bf16 on "amx" and "avx512bf16", whose products are of bf16 numbers,
-// weights rounded to bf16 among them, summed in fp32, and for fp16 on "amx", of numbers in two
-// parts of bf16 (bf16_formats-inl.h); and so of fp32 numbers for jobs that ask for it, which other
-// paths refuse. The bits of a row depend on its inputs and on the order of its keys in the task
-// list, not on threads or on other rows; but a call of few rows over many keys is cut by its shape
-// (split_kv.h), unless it is deterministic, and may be attended to without packing (row_loop.h):
-// in fp32, but for bf16 on "avx512bf16". Subnormal fp32 and bf16 numbers count as zero in
-// Accumulate (fp16 ones do not).
+// Attention on the CPU. Tiles of 96 query rows meet blocks of 256 keys. Blocks are packed once,
+// while there is room, and shared by all heads of a group and all tasks.
+//
+// Arithmetic is fp32 for every input type, with these exceptions:
+// - bf16 on "amx" and "avx512bf16": products of bf16 numbers, summed in fp32; weights are rounded
+//   to bf16.
+// - fp16 on "amx": products of numbers in two bf16 parts (bf16_formats-inl.h).
+// - fp32 with Arithmetic::kBf16x3: as fp16 on "amx"; other paths refuse the job.
+//
+// The bits of a row depend on its inputs and on the order of its keys in the task list, not on
+// threads or on other rows. One kind of call also depends on its shape: few rows over many keys,
+// not deterministic. It is split into chunks of keys (split_kv.h). It may take the unpacked path
+// (row_loop.h), in fp32, or in bf16 on "avx512bf16".
+//
+// Accumulate takes subnormal fp32 and bf16 numbers as zero, but not fp16 ones.
 class CpuKernel : public AttentionKernel {
  public:
   struct Options {
-    int threads = 1;            // 1 … ComputePool::kMaxThreads, the caller's included.
+    int threads = 1;            // 1 … ComputePool::kMaxThreads; includes the caller.
     std::string path = "auto";  // "auto", "amx", "avx512bf16", "avx512", "avx2" or "portable".
-    int64_t pack_bytes =
-        64 << 20;  // Memory for packed keys and values; at least one block is always held.
-    const TileIsa* isa = nullptr;  // Not nullptr: this table, whatever `path` says.
-    // Not nullptr: these threads, whatever `threads` says. Their owner is the kernel's.
+    // Bytes for packed keys and values. The kernel always holds at least one block.
+    int64_t pack_bytes = 64 << 20;
+    const TileIsa* isa = nullptr;  // If not nullptr, replaces the table that `path` selects.
+    // If not nullptr, replaces the threads of `threads`. The kernel's owner thread must own the
+    // pool.
     std::shared_ptr<ComputePool> pool;
   };
 
-  // INVALID_ARGUMENT for an unknown path or thread count, FAILED_PRECONDITION for a path that the
-  // CPU lacks, RESOURCE_EXHAUSTED where the system refuses a thread.
+  // Errors: INVALID_ARGUMENT for an unknown path or thread count; FAILED_PRECONDITION for a path
+  // that the CPU lacks; RESOURCE_EXHAUSTED if the system refuses a thread.
   static absl::StatusOr<std::unique_ptr<CpuKernel>> Create(const Options& options);
 
   absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
@@ -47,7 +53,7 @@ class CpuKernel : public AttentionKernel {
   bool ends_rows() const override { return true; }
   absl::Status Apply(const KernelJob& job, const KernelOp& op) override;
   std::string Description() const override;
-  // Whether Arithmetic::kBf16x3 is served.
+  // True if the kernel serves Arithmetic::kBf16x3.
   bool serves_bf16x3() const { return isa_.bf16x3 != nullptr; }
 
   int threads() const { return pool_->threads(); }
@@ -56,13 +62,14 @@ class CpuKernel : public AttentionKernel {
   CpuKernel(const TileIsa& isa, int64_t pack_bytes, std::shared_ptr<ComputePool> pool);
   absl::Status Attend(const KernelJob& job, absl::Span<const KernelTask> tasks,
                       const CallVisibility& visible, const KernelControl& control);
-  // Each chunk into partials of its own, which are then merged in order.
+  // Runs each chunk into its own partials, then merges them in order.
   absl::Status AttendChunks(const KernelJob& job, absl::Span<const KernelTask> tasks, KvSplit cut,
                             const KernelControl& control);
-  // The tasks of all chunks: with keys as they lie (row_loop.h), or as others.
+  // Runs the tasks of all chunks: unpacked (row_loop.h) if the call allows it, else as any other
+  // call.
   absl::Status AttendCut(const KernelJob& job, absl::Span<const KernelTask> tasks,
                          const KernelControl& control);
-  // Of the task's heads and these rows.
+  // Applies `op` to the heads of `bound` and to `rows`.
   absl::Status Apply(const KernelJob& job, const KernelOp& op, const KernelTask& bound,
                      Interval rows);
   absl::StatusOr<const TileIsa*> IsaOf(const KernelJob& job) const;
@@ -72,8 +79,8 @@ class CpuKernel : public AttentionKernel {
   const int64_t pack_bytes_;
   const std::shared_ptr<ComputePool> pool_;
   PackedKeys packed_;
-  std::vector<KeptKeys> kept_;        // One a thread: keys that it packs in passing.
-  std::vector<TileScratch> scratch_;  // One a thread.
+  std::vector<KeptKeys> kept_;        // One per thread: the keys that it packs in passing.
+  std::vector<TileScratch> scratch_;  // One per thread.
   CpuGradients gradients_;
 };
 

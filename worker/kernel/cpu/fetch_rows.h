@@ -6,9 +6,9 @@
 
 namespace annulus {
 
-// Asks for the lines of `count` rows of `bytes`, `stride` bytes apart, which are read next. Rows of
-// one head lie pages apart where there are many: a loop that reads them would wait for one after
-// the other. Any address will do: none is read.
+// Prefetches the cache lines of `count` rows of `bytes` bytes, `stride` bytes apart. With many
+// heads, rows of one head lie pages apart, and a loop would wait for each row in turn. Any address
+// is allowed: a prefetch does not access it.
 inline void FetchRows(const std::byte* first, int64_t bytes, int64_t stride, int64_t count) {
   constexpr uintptr_t kLine = 64;
   for (int64_t row = 0; row < count; ++row) {

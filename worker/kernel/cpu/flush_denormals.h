@@ -5,8 +5,9 @@
 
 namespace annulus {
 
-// While it lives, this thread's vector arithmetic takes subnormal fp32 numbers as zero and makes
-// none (they cost a hundred cycles each, and large logits make many). Restores what was set before.
+// During its lifetime, this thread's vector arithmetic takes subnormal fp32 numbers as zero and
+// makes none. Each costs a hundred cycles, and large logits make many. The destructor restores the
+// earlier mode.
 class FlushDenormals {
  public:
   FlushDenormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ | kFlushed); }
@@ -21,7 +22,8 @@ class FlushDenormals {
   const unsigned saved_;
 };
 
-// While it lives, subnormal numbers are again what they are.
+// During its lifetime, subnormal numbers keep their values. The destructor restores the earlier
+// mode.
 class KeepDenormals {
  public:
   KeepDenormals() : saved_(_mm_getcsr()) { _mm_setcsr(saved_ & ~FlushDenormals::kFlushed); }

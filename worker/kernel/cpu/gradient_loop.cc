@@ -18,7 +18,7 @@ int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
 
 int32_t HeadsOf(const BlockView& view) { return view.block.head_end - view.block.head_begin; }
 
-// The bytes of a row of an accumulator, from which sections are counted.
+// The bytes of an accumulator's row; section offsets count from there.
 std::byte* RowOf(const BlockLayout& layout, const BlockView& view, int64_t row) {
   return view.data + (row - view.block.row_begin) * layout.RowBytes(view.block.kind, HeadsOf(view));
 }
@@ -67,7 +67,8 @@ void GradientLoop::Run(const GradientItem& item) {
     q_places_[section] = PlaceOf(layout_, task_->q, section);
   block_ = {item.key_block * kKeyBlock, (item.key_block + 1) * kKeyBlock};
   PackBlock();
-  const bool set_once = !rules_.hides_pairs();  // Else it takes the rows of a tile.
+  // If pairs are hidden, the rules need the rows of a tile first.
+  const bool set_once = !rules_.hides_pairs();
   if (set_once && (rules_.change_scores() || rules_.drop_weights())) {
     rules_.SetKeys(*task_, block_.begin);
   }
@@ -94,7 +95,7 @@ void GradientLoop::PackBlock() {
   const auto set = [&](int section, int dim) {
     const SectionPlace place = PlaceOf(layout_, task_->kv, section);
     rows.stride = place.stride;
-    // Rows before the buffer's first one are not present: this address is never read as it stands.
+    // Rows before the buffer's first one are not present, so this address is never read directly.
     rows.first = place.first + (block_.begin - kv.row_begin) * place.stride +
                  int64_t{kv_head_ - kv.head_begin} * dim * element;
     FetchRows(rows.first + (keys.begin - block_.begin) * place.stride, dim * element, place.stride,
@@ -218,8 +219,9 @@ bool GradientLoop::Sees(int slot, int key) const {
                      [&](const Interval& span) { return span.begin <= at && at < span.end; });
 }
 
-// For queries with NaN or infinity: they are multiplied for the keys that they see only. Key by key
-// with zeros for the slots that do not see it, so that others' bits are the same.
+// For queries with NaN or infinity: each is multiplied only with keys that it sees. The loop goes
+// key by key, with zeros for slots that do not see the key, so the bits of other slots are the
+// same.
 void GradientLoop::AddToKeysOneByOne(const OuterProduct& whole) {
   std::vector<float> right(int64_t{kTileRows} * RoundUp(whole.dim, call_.isa->panel));
   std::array<uint8_t, kTileRows> seen = {};
@@ -255,7 +257,7 @@ void GradientLoop::AddToQueries() {
   product.group_end = s_.group_end_.data();
   if (!hides_some() || keys_finite_) {
     call_.isa->accumulate(product);
-  } else {  // Keys with NaN or infinity are multiplied for the slots that see them only.
+  } else {  // Keys with NaN or infinity are multiplied only for slots that see them.
     std::vector<KeySpan> spans;
     for (int i = 0; i < rows_; ++i) {
       spans.clear();
@@ -327,7 +329,7 @@ void GradientLoop::StoreKeys() {
             second + head * layout_.value_dim() * kFloat);
 }
 
-// A key that nobody sees keeps its bits.
+// A key that no slot sees keeps its bits.
 void GradientLoop::StoreSums(const KeySums& of, int64_t offset) {
   constexpr int kKeys = 16;
   const auto turn = call_.isa->gradients->sums_of_keys;

@@ -1,4 +1,4 @@
-// The scores, weights and dS of a tile.
+// GradientLoop: the scores, weights and dS of a tile.
 
 #include <algorithm>
 #include <cmath>
@@ -14,7 +14,7 @@ void GradientLoop::MakeWeights() {
   product.group_begin = s_.group_begin_.data();
   product.group_end = s_.group_end_.data();
   product.head_dim = layout_.head_dim();
-  // Packed queries have its sign.
+  // Packed queries already have the scale's sign.
   const float left_out = of_bf16() ? static_cast<float>(std::abs(call_.job->scale)) : 1;
   product.score_scale = rules_.change_scores() ? left_out : 1;
   product.queries = s_.queries_;
@@ -60,7 +60,7 @@ void GradientLoop::MakeWeights() {
   if (masked_) ClearHidden();
 }
 
-// dS before soft cap and scale. As weights: what a row does not see becomes any number.
+// dS before soft cap and scale, laid out as weights. Entries of masked pairs are undefined.
 void GradientLoop::WeighBias() {
   for (int i = 0; i < rows_; ++i) {
     const float* const weights = s_.weights_ + i * kKeyBlock;
@@ -71,7 +71,7 @@ void GradientLoop::WeighBias() {
   }
 }
 
-// What a weight is multiplied by before it meets V: 0, or 1 / (1 − rate).
+// The factor of a weight before its product with V: 0, or 1 / (1 − rate).
 void GradientLoop::FindKept(const TileBlock& kept) {
   const auto factor = static_cast<float>(1 / (1 - call_.job->spec->dropout->rate));
   std::fill_n(kept.scores, int64_t{rows_} * kKeyBlock, factor);
@@ -93,7 +93,8 @@ void GradientLoop::ChangeScores(TileBlock* scores, GradientTile* tile) {
   if (rules_.hides_pairs()) AddPairs(*scores, *tile);
 }
 
-// The bias by itself tells afterwards what it and the bit mask hide, whatever the scores are.
+// The bias is kept apart: afterwards its −inf entries show the pairs that bias and bit mask hide,
+// whatever the scores are.
 void GradientLoop::AddPairs(const TileBlock& scores, const GradientTile& tile) {
   ScoreRule pairs;
   pairs.pairs = rules_.score_rule().pairs;
@@ -104,8 +105,7 @@ void GradientLoop::AddPairs(const TileBlock& scores, const GradientTile& tile) {
   call_.isa->gradients->add(tile, s_.pairs_, scores.scores);
 }
 
-// Puts 0 wherever sums over slots or keys read, which may be panels, and a slot does not see,
-// whatever stood there.
+// Puts 0 for masked pairs wherever sums over slots or keys read, which may be whole panels.
 void GradientLoop::ClearHidden() {
   const int panel = call_.isa->panel;
   for (int i = 0; i < rows_; ++i) {

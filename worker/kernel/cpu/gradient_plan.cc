@@ -11,16 +11,16 @@
 namespace annulus {
 namespace {
 
-// So many items are dealt into rounds at once: what a plan holds in memory.
+// Items that are dealt into rounds at once: the memory limit of a plan.
 constexpr int64_t kItemsAtOnce = 1 << 16;
-// Tiles of a stripe, and how many items of a round a thread should have: the last one leaves the
-// other threads waiting.
+// Tiles of a stripe, and items that a thread should have in a round. The other threads wait for the
+// last item.
 constexpr int64_t kMostStripeTiles = 16, kLeastStripeTiles = 4;
 constexpr int64_t kItemsOfThread = 4;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Deals items into rounds: each into the first one after all that write to the same rows.
+// Deals items into rounds: each into the first round after all items that write to the same rows.
 class Rounds {
  public:
   explicit Rounds(absl::Span<const KernelTask> tasks) : tasks_(tasks) {}
@@ -59,20 +59,21 @@ class Rounds {
   }
 
  private:
-  // May be that of all query heads: then items of different heads and stripes write to its rows.
+  // True if the bias may be shared by all query heads. Then items of different heads and stripes
+  // write to its rows.
   static bool OfOneHead(const BlockView& bias) {
     return bias.data != nullptr && bias.block.head_end - bias.block.head_begin == 1;
   }
 
   absl::Span<const KernelTask> tasks_;
-  // (accumulator, key/value head, key block or stripe) → the first round in which it is free; of
-  // gradients of a bias (accumulator, shard of the keys, key block).
+  // (accumulator, key/value head, key block or stripe) → the first round in which it is free. For
+  // gradients of a bias the key is (accumulator, shard of the keys, key block).
   std::map<std::tuple<const std::byte*, int32_t, int64_t>, int32_t> free_from_;
   std::vector<std::vector<GradientItem>> rounds_;
   int64_t items_ = 0;
 };
 
-// Key blocks × stripes of one task, of which cells where nothing is visible are never looked at.
+// Key blocks × stripes of one task. Cells with no visible pair are never looked at.
 class TaskGrid {
  public:
   TaskGrid(absl::Span<const KernelTask> tasks, int32_t task, const CallVisibility& visible,
@@ -100,7 +101,8 @@ class TaskGrid {
  private:
   bool tall() const { return blocks_ >= stripes_; }
 
-  // What heads see: one for all where the task is full, else one for each class of heads.
+  // Finds the blocks that heads see: one entry for all heads if the task is full, otherwise one for
+  // each class of heads.
   void Look(const CallVisibility& visible, const GradientRounds& shape,
             const KernelControl& control) {
     std::vector<Interval> stripes;
@@ -118,11 +120,11 @@ class TaskGrid {
     });
   }
 
-  // A line is a block of keys where items go in order, else a diagonal, so that neighbours in the
-  // list may run side by side: the cells (i, (i + line) mod longer side), where i counts along the
-  // shorter side.
+  // A line is a block of keys if items go in order. Otherwise it is a diagonal, so that neighbours
+  // in the list may run at the same time. A diagonal is the cells (i, (i + line) mod longer side),
+  // with i along the shorter side.
   void AddLines(int64_t stripe) {
-    std::vector<Interval> seen;  // By any head.
+    std::vector<Interval> seen;  // Seen by any head.
     for (const VisibleBlocks& one : seen_) {
       const absl::Span<const Interval> blocks = one.Of(stripe);
       seen.insert(seen.end(), blocks.begin(), blocks.end());
@@ -139,7 +141,7 @@ class TaskGrid {
     }
   }
 
-  // Lines that may lie below 0, where they are those at the end.
+  // Lines below 0 wrap around to the end.
   void AddDiagonals(int64_t stripe, Interval lines, int64_t all) {
     lines_.Add(stripe, {std::max<int64_t>(0, lines.begin), lines.end});
     lines_.Add(stripe, {lines.begin + all, std::min<int64_t>(0, lines.end) + all});
@@ -172,14 +174,14 @@ class TaskGrid {
   const MaskMap& mask_;
   const int group_;
   const bool in_order_;
-  // Stripes and blocks of the grid count from these.
+  // Blocks and stripes of the grid count from first_block_ and first_stripe_.
   const int64_t first_block_, blocks_, first_stripe_, stripes_;
   std::vector<int32_t> slot_of_class_;
   std::vector<VisibleBlocks> seen_;
   CellLines lines_;
 };
 
-// Items of the longest round, at most.
+// An upper bound of the items of the longest round.
 int64_t ItemsAtOnce(absl::Span<const KernelTask> tasks, int group, int64_t stripe_slots) {
   int64_t most = 0;
   for (const KernelTask& bound : tasks) {

@@ -11,34 +11,36 @@
 
 namespace annulus {
 
-// How a call of gradients is cut into work that threads can share. An item writes to two
-// accumulators, those of its queries and those of its keys, and two items of one round never write
-// to the same rows. Rounds run one after another, so an accumulator row sees its items in an order
-// that is the plan's, whichever thread comes first.
+// How a gradient call is cut into work that threads can share. An item writes to two accumulators:
+// that of its queries and that of its keys. Two items of one round never write to the same rows.
+// Rounds run one after the other. So the plan alone sets the order in which an accumulator row sees
+// its items, whichever thread comes first.
 
 struct GradientItem {
   int32_t task = 0;
   int32_t kv_head = 0;
   int64_t key_block = 0;  // Shard-local rows [key_block · kKeyBlock, + kKeyBlock).
-  int64_t stripe = 0;  // Of so many query slots (call_plan.h), anchored at shard-local multiples.
+  // The number of the stripe: stripe_slots query slots (call_plan.h), from shard-local row 0 on.
+  int64_t stripe = 0;
 };
 
 struct GradientRounds {
-  int group = 1;             // Query heads of a key/value head.
-  int64_t stripe_slots = 0;  // In tiles of kTileRows, anchored where the stripe begins.
-  // Accumulator rows see the items of a task by increasing block and by increasing stripe.
+  int group = 1;  // Query heads per key/value head.
+  // Query slots of a stripe. Tiles of kTileRows count from the stripe's begin.
+  int64_t stripe_slots = 0;
+  // If true, accumulator rows see the items of a task by increasing block and by increasing stripe.
   bool in_order = false;
 };
 
-// Of a deterministic job: stripes are the plan's tiles of queries (kFoldTile), which are global
-// ones, for any number of threads. Else as long as keeps so many threads busy: each item packs its
-// keys and adds to their accumulators once.
+// Chooses the shape of the items. In a deterministic job stripes are the plan's tiles of queries
+// (kFoldTile), which are global, for any number of threads. Otherwise a stripe is as long as keeps
+// all threads busy: each item packs its keys, and adds to their accumulators, once.
 GradientRounds RoundsOf(const KernelJob& job, absl::Span<const KernelTask> tasks, int threads);
 
-// Calls run(items of a round) for the rounds of a call, in order, until it returns false. Items in
-// which nothing is visible are left out. To plan takes one look at each row for each class of
-// heads, and the time of what it deals; each stripe counts as progress, and told to stop it calls
-// no more.
+// Calls run(items of a round) for the rounds of a call, in order, until it returns false. Items
+// with no visible pair are left out. The time of planning is one look at each row for each class of
+// heads, plus the items. Each stripe counts as progress. Once `control` is stopped, it makes no
+// more calls.
 void ForEachRound(absl::Span<const KernelTask> tasks, const CallVisibility& visible,
                   const GradientRounds& shape, const KernelControl& control,
                   absl::FunctionRef<bool(absl::Span<const GradientItem>)> run);

@@ -10,13 +10,12 @@
 
 namespace annulus {
 
-// A block of keys that is packed.
+// The identity of a packed block of keys.
 struct BlockId {
-  uint64_t content = 0;  // BlockView::content; 0: nobody knows, so it is like no other.
+  uint64_t content = 0;  // BlockView::content; 0: unknown, equal to no other block.
   int32_t head = 0;      // key/value head
   int64_t block = 0;
-  Interval rows;  // Those of it that are packed; empty where they are in several runs: like no
-                  // other.
+  Interval rows;  // The packed rows; empty if they are in several runs: equal to no other block.
   bool known() const { return content != 0 && rows.begin < rows.end; }
   friend bool operator==(const BlockId& a, const BlockId& b) {
     return a.content == b.content && a.head == b.head && a.block == b.block &&
@@ -28,20 +27,22 @@ struct BlockId {
   }
 };
 
-// Which packed blocks lie where: a step that was split attends to the same keys in several calls,
-// each to all of them or to some. Bookkeeping only. One owner at a time.
+// Records which packed block is in which slot. A split step attends to the same keys in several
+// calls, each to all or to some of them. Bookkeeping only, no memory of packed keys. One owner at a
+// time.
 class HeldBlocks {
  public:
   struct Place {
     int64_t slot = 0;
-    bool held = false;  // Packed there already.
+    bool held = false;  // True if the block is already packed there.
   };
 
-  // Where each of `blocks`, no two of them alike, is to lie among slots [0, room), of which there
-  // are as many or more; from now on it is held there. Blocks of buffers that none of these is of
-  // are forgotten, for they have been used, and their slots are the next to be taken, from the
-  // lowest on. Where all slots are taken those blocks go that were used last: split steps go round,
-  // so these are the last to be needed again.
+  // Assigns a slot in [0, room) to each of `blocks`, and records it as held. Requires: the blocks
+  // differ, and `room` is at least their number.
+  //
+  // Blocks of buffers that have none of `blocks` are forgotten, because they are no longer needed.
+  // Their slots are taken first, from the lowest on. If all slots are taken, the most recently used
+  // blocks give way: split steps go round, so these are the last to be needed again.
   std::vector<Place> PlaceAll(const std::vector<BlockId>& blocks, int64_t room);
 
   void Forget();
@@ -49,14 +50,14 @@ class HeldBlocks {
  private:
   struct Slot {
     BlockId id;
-    int64_t used = 0;  // In which round; 0: it is free.
+    int64_t used = 0;  // The round of the last use; 0: free.
   };
   void Free(Slot* slot);
   void ForgetOthers(const std::vector<BlockId>& blocks, int64_t room);
   std::vector<int64_t> TakeSlots(size_t count, int64_t room);
 
-  std::vector<Slot> slots_;                        // No more than have been needed.
-  absl::flat_hash_map<BlockId, int64_t> slot_of_;  // Of known ones.
+  std::vector<Slot> slots_;                        // No more slots than have been needed.
+  absl::flat_hash_map<BlockId, int64_t> slot_of_;  // Known blocks only.
   int64_t round_ = 0;
 };
 

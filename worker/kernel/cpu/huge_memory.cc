@@ -23,7 +23,7 @@ absl::Status HugeMemory::Reserve(int64_t bytes, absl::string_view what) {
                      absl::StrCat("no memory for ", whole, " bytes of ", what),
                      {"OUT_OF_MEMORY", {{"requested_bytes", absl::StrCat(whole)}}, {}, {}});
   }
-  madvise(memory_.get(), whole, MADV_HUGEPAGE);  // Advice only: small pages work too.
+  madvise(memory_.get(), whole, MADV_HUGEPAGE);  // Only advice: small pages work too.
   bytes_ = whole;
   return absl::OkStatus();
 }

@@ -10,12 +10,13 @@
 
 namespace annulus {
 
-// A kernel's working memory, in large pages where the system has them. One owner.
+// Working memory of a kernel, in large pages if the system has them. One owner.
 class HugeMemory {
  public:
-  // Has at least so many bytes then, aligned to a large page. They are kept if they were there, and
-  // else of any content; the system takes them when they are used. RESOURCE_EXHAUSTED when there
-  // are none, and then there is nothing; `what` is what they are for.
+  // Ensures at least `bytes` bytes, aligned to a large page. If they were there already, their
+  // content stays; otherwise it is undefined. The system commits pages on first use.
+  // RESOURCE_EXHAUSTED if there is no memory; the object is then empty. `what` names the purpose in
+  // the error.
   absl::Status Reserve(int64_t bytes, absl::string_view what);
 
   int64_t bytes() const { return bytes_; }

@@ -10,9 +10,9 @@
 namespace annulus {
 namespace {
 
-// Joins neighbours of one head that attend to the same keys: where each packs them for itself, and
-// a few where it keeps them, or as long as enough items stay for every thread to be busy to the
-// end. They stand in the order of their tiles.
+// Joins neighbours of one head that attend to the same keys. With packing in passing: as many as
+// allowed; a few if blocks are kept. Otherwise only while enough items remain to keep every thread
+// busy to the end. Items are in the order of their tiles.
 void JoinTiles(const PhaseLimits& limits, int64_t kept, std::vector<Item>* items) {
   constexpr int64_t kItemsOfThread = 8;
   const auto count = static_cast<int64_t>(items->size());
@@ -53,8 +53,8 @@ void DealNeighbours(int threads, std::vector<Item>* items) {
   *items = std::move(dealt);
 }
 
-// A row's sums lie head by head, and a CPU that writes to one head's fetches the next one's ahead,
-// from another CPU where that is at work on them.
+// The sums of a row lie head by head. A CPU that writes to one head's sums prefetches the next
+// head's, even from another CPU that works on them.
 bool AreEqualHeads(const Phase& phase) {
   const auto items = static_cast<int64_t>(phase.items.size());
   return items == phase.head_end - phase.head_begin &&

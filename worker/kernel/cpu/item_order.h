@@ -7,15 +7,15 @@
 
 namespace annulus {
 
-// Of so many keys, in a row's mean, it pays to read them for as many tiles at once as an item may
-// have.
+// From this mean number of keys per row on, it pays to read keys for as many tiles at once as an
+// item may have.
 inline constexpr int64_t kManyKeys = 2048;
-// Tiles that join whatever they read, where threads keep the blocks that they meet: not more, so
-// that the blocks stay in a core's second cache beside the rows.
+// Tiles that an item joins whatever its rows read, where threads keep packed blocks. With more, the
+// blocks and rows would not fit in a core's L2 cache.
 inline constexpr int kTilesBesideKept = 3;
 
-// Joins neighbouring items of a phase, which stand in the order of their tiles, where that pays,
-// and puts them into the order in which they run (Phase::items). A pure function.
+// Joins neighbouring items of a phase where that pays, and sorts them into the order in which they
+// run (Phase::items). Requires: items are in the order of their tiles. A pure function.
 void OrderItems(const PhaseLimits& limits, Phase* phase);
 
 }  // namespace annulus

@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// The rows of a block that are used; nothing where they are in several runs.
+// The used rows of a block; empty if they are in several runs.
 Interval RunOf(const KeySource& source, int64_t block) {
   const int64_t first = block * kKeyBlock;
   Interval run;
@@ -67,7 +67,7 @@ void PackMemory::Pack(const KeySource& source, int32_t head, int64_t block, int6
   const auto set = [&](int section, int dim) {
     const SectionPlace place = PlaceOf(*layout_, *source.kv, section);
     rows.stride = place.stride;
-    // Rows before the buffer's first one are not present: this address is never read as it stands.
+    // Rows before the buffer's first one are not present, so this address is never read directly.
     rows.first = place.first + (first - own.row_begin) * place.stride +
                  int64_t{head - own.head_begin} * dim * element;
     FetchRows(rows.first + from * rows.stride, dim * element, rows.stride, count - from);

@@ -13,14 +13,14 @@
 
 namespace annulus {
 
-// Memory for packed blocks. They may be packed and read by several threads, each by one thread at a
+// Memory for packed blocks. Several threads may pack and read blocks, one thread per block at a
 // time.
 class PackMemory {
  public:
-  // Makes room for `blocks` blocks of the job's head sizes, and if `packs` of them, which are
-  // packed next, are many, and not read `near`ly at once, these are written to memory. Whether
-  // what was there stays. RESOURCE_EXHAUSTED when there is no memory, and nothing stays; it is
-  // taken when it is used.
+  // Makes room for `blocks` blocks of the job's head sizes. `packs` of them are packed next. If
+  // those are many, and not read soon after (`near` is false), Pack writes them past the caches
+  // (non-temporal stores). Returns true if the earlier content stays. RESOURCE_EXHAUSTED if there
+  // is no memory; nothing stays then. The system commits memory on first use.
   absl::StatusOr<bool> Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t blocks,
                                int64_t packs, bool near);
 
@@ -31,7 +31,7 @@ class PackMemory {
     return memory_.get() + slot * (key_floats_ + value_floats_);
   }
   const float* Values(int64_t slot) const { return Keys(slot) + key_floats_; }
-  // False when some value of the block is NaN or infinite: it must not meet a weight of zero.
+  // False if some value of the block is NaN or infinite: it must not meet a weight of zero.
   bool Finite(int64_t slot) const { return finite_[slot] != 0; }
 
  private:
@@ -43,15 +43,15 @@ class PackMemory {
   std::vector<uint8_t> finite_;
 };
 
-// The packed blocks of a phase, and, where there is room, those of phases before it that packed
-// other parts of the same buffers.
+// The packed blocks of a phase. If there is room, also those of earlier phases that packed other
+// parts of the same buffers.
 class PackedKeys {
  public:
-  // For phases of `packs` blocks at most, and up to `most` blocks of several. RESOURCE_EXHAUSTED as
-  // above.
+  // Makes room for phases of at most `packs` blocks, and for at most `most` blocks of several
+  // phases. Errors as PackMemory::Reserve.
   absl::Status Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t packs, int64_t most);
 
-  // What of a phase is still to be packed, in the order of memory.
+  // A block of a phase that is still to be packed. Begin returns them in the order of memory.
   struct Order {
     const KeySource* source = nullptr;
     int32_t head = 0;
@@ -63,7 +63,7 @@ class PackedKeys {
     memory_.Pack(*order.source, order.head, order.block, order.slot);
   }
 
-  // Where a block of the phase lies (Phase::PackOf), in memory().
+  // The slot in memory() of a block of the phase (Phase::PackOf).
   int64_t SlotOf(int64_t pack) const { return slots_[pack]; }
   const PackMemory& memory() const { return memory_; }
 
@@ -71,17 +71,18 @@ class PackedKeys {
   PackMemory memory_;
   HeldBlocks held_;
   int64_t room_ = 0;
-  std::vector<int64_t> slots_;  // By pack.
+  std::vector<int64_t> slots_;  // Indexed by pack.
 };
 
-// The last blocks that one thread has met, each packed when it was not there.
+// The blocks that one thread used last. Each is packed when it is not there.
 class KeptKeys {
  public:
-  // Makes room for `places` blocks, none of which is there. RESOURCE_EXHAUSTED as above.
+  // Makes room for `places` blocks, all empty. Errors as PackMemory::Reserve.
   absl::Status Reserve(const TileIsa& isa, const BlockLayout& layout, int64_t places);
   int64_t places() const { return static_cast<int64_t>(held_.size()); }
 
-  // Where in keys() the block lies, until as many others as there are places have been met.
+  // Returns the slot of the block in keys(), and packs the block if it is not there. The slot stays
+  // valid until places() other blocks have been used.
   int64_t Meet(const KeySource& source, int32_t head, int64_t block);
   const PackMemory& keys() const { return keys_; }
 
@@ -90,7 +91,7 @@ class KeptKeys {
     const KeySource* source = nullptr;
     int32_t head = 0;
     int64_t block = 0;
-    int64_t met = 0;  // When, in meetings.
+    int64_t met = 0;  // The number of the meeting in which it was last used.
   };
   PackMemory keys_;
   std::vector<Held> held_;

@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// But for the sink, which is a head's.
+// All of the rule but the sink, which differs by head.
 FinishRule RuleOf(const AttentionSpec& spec) {
   FinishRule rule;
   if (spec.dropout) rule.kept = static_cast<float>(1 - spec.dropout->rate);

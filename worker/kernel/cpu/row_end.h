@@ -10,22 +10,24 @@
 
 namespace annulus {
 
-// Ends rows of a running state: writes their part of a kOut block. Keeps job, block and table,
-// which must outlive it; threads may share it.
+// The epilogue of rows of a running state: writes their part of a kOut block. Keeps references to
+// job, block and table, which must outlive it. Threads may share it.
 class RowEnd {
  public:
   RowEnd(const KernelJob& job, const BlockView& out, const TileIsa& isa);
 
-  // Output, LSE and, where the job has them, maximum and rest of the LSE of a row. `sums` are
-  // read unless nothing was seen. The thread keeps subnormal numbers meanwhile (flush_denormals.h).
+  // Writes output and LSE of a row, and maximum and rest of the LSE if the job has them. Reads
+  // `sums` only if the row has seen a key. The calling thread must keep subnormal numbers
+  // (flush_denormals.h).
   void Write(int64_t row, int32_t head, const RowState& state, const float* sums) const {
     WriteStatistics(row, head, state, WriteOutput(row, head, state, sums));
   }
-  // The same in two: the output, which returns the LSE, and the rest. A row's heads have their
-  // statistics in one line, so that threads which write to it between outputs wait for each other.
+  // Write in two parts: the output, which returns the LSE, and then the statistics. The statistics
+  // of a row's heads share a cache line. Threads that write to it between outputs wait for each
+  // other.
   float WriteOutput(int64_t row, int32_t head, const RowState& state, const float* sums) const;
   void WriteStatistics(int64_t row, int32_t head, const RowState& state, float lse) const;
-  // Asks for the lines that WriteOutput will write.
+  // Prefetches the lines that WriteOutput will write.
   void FetchOutput(int64_t row, int32_t head) const;
 
  private:

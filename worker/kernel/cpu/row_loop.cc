@@ -11,11 +11,11 @@ namespace annulus {
 namespace {
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
-// Calls of heads and groups of keys between what is read and what is fetched.
+// The distance from a read to its prefetch, in calls: one call per head and group of keys.
 constexpr int kCallsAhead = 3;
 
 int64_t Lines(int64_t floats) { return (floats + kUnpackedKeys - 1) / kUnpackedKeys; }
-// Of a group of slots: two pairs of dimensions each.
+// Lines of a group of slots: two pairs of dimensions per slot and line.
 int64_t PairLines(int64_t dim) { return (dim + 3) / 4; }
 
 bool ChangesWeights(const KernelJob& job) {
@@ -39,7 +39,7 @@ int64_t Pairs(const RowCall& call, int32_t number) {
 int32_t FirstKvHead(const Task& task, int group) { return task.head_begin / group; }
 int32_t EndKvHead(const Task& task, int group) { return (task.head_end + group - 1) / group; }
 
-// Which of keys [first, first + kUnpackedKeys) lie in `spans`.
+// The bits of the keys [first, first + kUnpackedKeys) that lie in `spans`.
 uint16_t SeenBits(absl::Span<const Interval> spans, int64_t first) {
   uint32_t bits = 0;
   for (const Interval& span : spans) {
@@ -50,11 +50,11 @@ uint16_t SeenBits(absl::Span<const Interval> spans, int64_t first) {
   return static_cast<uint16_t>(bits);
 }
 
-// Where a task's keys and values lie.
+// The addresses of a task's keys and values.
 struct KeyPlaces {
-  UnpackedRows first;  // Of the buffer's first row and the task's first key/value head.
+  UnpackedRows first;  // For the buffer's first row and the task's first key/value head.
   int64_t row_begin = 0;
-  int64_t key_bytes = 0, value_bytes = 0;  // Of a head.
+  int64_t key_bytes = 0, value_bytes = 0;  // Bytes of one head's row.
 
   KeyPlaces(const BlockLayout& layout, const KernelTask& task) {
     const Block& block = task.kv.block;
@@ -73,7 +73,7 @@ struct KeyPlaces {
     first.values = values.first + head * value_bytes;
   }
 
-  // Of the task's head number `head` of `heads`; keys from `key` on, before `end`.
+  // The rows of the task's head number `head` of `heads`: keys from `key` on, before `end`.
   UnpackedRows At(int head, int heads, int64_t key, int64_t end) const {
     UnpackedRows rows = first;
     rows.keys += (key - row_begin) * rows.key_stride + head * key_bytes;
@@ -151,7 +151,7 @@ void RowLoop::LoadQueries(const KernelTask& task) {
   for (size_t i = 0; i < places_.size(); ++i) {
     float* query = queries_[i * Lines(dim)].value;
     ConvertToFp32(layout.dtype(), rows.At(places_[i].row, places_[i].q_head, 0), dim, query);
-    // One rounding.
+    // One rounding, in fp32.
     for (int d = 0; d < dim; ++d) query[d] = static_cast<float>(query[d] * call_.job->scale);
     slots_[i].query = query;
   }
@@ -163,7 +163,7 @@ void RowLoop::LoadQueryPairs(const KernelTask& task) {
   const int64_t bytes = layout.head_dim() * BytesPerElement(DataType::kBf16);
   const int64_t lines = PairLines(layout.head_dim());
   const BlockRows rows = RowsOf(layout, task.q);
-  // Whole groups, and one more of each head at most.
+  // Whole groups, plus at most one more for each head.
   queries_.assign((places_.size() / kUnpackedSlots + first_slot_.size() - 1) * lines, Line{});
   Line* group = queries_.data();
   for (size_t head = 0; head + 1 < first_slot_.size(); ++head) {
@@ -195,7 +195,7 @@ void RowLoop::LoadSlots(const KernelTask& task) {
     slot.weights = slot.sums + Lines(value_dim) * kUnpackedKeys;
     std::memcpy(&slot.max, states.At(place.row, place.q_head, 1), sizeof(float));
     std::memcpy(slot.weights, states.At(place.row, place.q_head, 2), sizeof(float));
-    if (slot.max == kMinusInf) continue;  // Its sums mean nothing.
+    if (slot.max == kMinusInf) continue;  // The sums of such a row are undefined.
     std::memcpy(slot.sums, states.At(place.row, place.q_head, 0), sizeof(float) * value_dim);
   }
 }
@@ -207,7 +207,7 @@ void RowLoop::StoreSlots(const KernelTask& task) const {
     const RowSlot& slot = slots_[i];
     float weight = 0, max = slot.max;
     for (int k = 0; k < kUnpackedKeys; ++k) weight += slot.weights[k];
-    // A row that has seen keys, and no score above −inf, must not look as if it had seen nothing
+    // A row that has seen keys, but no score above −inf, must differ from one that has seen none
     // (attention/numerics/partial.h).
     if (max == kMinusInf) max = weight == weight ? std::numeric_limits<float>::lowest() : weight;
     const Slot& place = places_[i];
@@ -240,7 +240,7 @@ void RowLoop::RunTask(int32_t number) {
   KeyPlaces keys(*call_.job->layout, task);
   if (call_.isa->unpacked_pairs) keys.first.score_scale = static_cast<float>(call_.job->scale);
   const int heads = static_cast<int>(first_slot_.size()) - 1;
-  // Groups of keys stand where the task begins, whatever is seen of them.
+  // Groups of keys count from the task's begin, whatever is visible of them.
   const int64_t skipped = (keys_.begin - task.task.k_begin) / kUnpackedKeys * kUnpackedKeys;
   int64_t until_look = 0;
   for (int64_t first = task.task.k_begin + skipped; first < keys_.end; first += kUnpackedKeys) {

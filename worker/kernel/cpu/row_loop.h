@@ -12,31 +12,32 @@
 
 namespace annulus {
 
-// Calls that are cut into chunks of keys (split_kv.h), of so few query slots that keys and values
-// are best read as they lie: memory is what they wait for, and to pack would only write more.
+// The unpacked path: calls that are split into chunks of keys (split_kv.h), with so few query slots
+// that K and V are best read in place. Such a call is bound by memory, and packing would only write
+// more.
 
-// What all chunks of a call share.
+// Data that all chunks of a call share.
 struct RowCall {
   const KernelJob* job = nullptr;
   const TileIsa* isa = nullptr;
-  absl::Span<const KernelTask> tasks;  // Of one chunk side by side.
+  absl::Span<const KernelTask> tasks;  // The tasks of each chunk stand side by side.
   const CallVisibility* visible = nullptr;
   KernelControl control;
 };
 
-// Whether the call is RowLoop's, by its shape and mask: a pure function. Not what changes scores or
-// drops weights, nor keys that many slots see on average.
+// True if RowLoop serves the call, by its shape and mask: a pure function. It serves no job that
+// changes scores or drops weights, and no keys that many slots see on average.
 bool AttendsRows(const RowCall& call);
 
-// The tasks [begin, end) of each chunk.
+// Returns the tasks [begin, end) of each chunk.
 std::vector<Interval> ChunksOf(absl::Span<const KernelTask> tasks);
 
-// Brings a chunk's partials up to date. One thread's. The bits of a row and head depend on its own
-// inputs and on the chunk's tasks.
+// Brings a chunk's partials up to date. For one thread. The bits of a row and head depend on its
+// own inputs and on the chunk's tasks.
 class RowLoop {
  public:
   explicit RowLoop(const RowCall& call) : call_(call) {}
-  // Ends early when the call is stopped, and leaves the partials undefined then.
+  // If the call is stopped, it ends early and leaves the partials undefined.
   void Run(Interval tasks);
 
  private:
@@ -53,20 +54,21 @@ class RowLoop {
   // Finds the slots of each key/value head that see some of the task's keys.
   void GatherSlots(int32_t task);
   void LoadSlots(const KernelTask& task);
-  // As RowSlot::query says, of numbers and of pairs.
+  // Load queries as RowSlot::query says: as numbers, or as pairs.
   void LoadQueries(const KernelTask& task);
   void LoadQueryPairs(const KernelTask& task);
   void StoreSlots(const KernelTask& task) const;
-  // Slots of head `head`, counted from the task's first one, against `rows`, keys from `first` on.
+  // Attends the slots of head `head`, counted from the task's first one, to `rows`: keys from
+  // `first` on.
   void AttendHead(int head, int64_t first, const UnpackedRows& rows);
 
   const RowCall call_;
   std::vector<Slot> places_;     // Head by head.
   std::vector<RowSlot> slots_;   // In the same order.
-  std::vector<int> first_slot_;  // Of each head, and behind the last one.
+  std::vector<int> first_slot_;  // The first slot of each head, and the end of the last.
   std::vector<Line> queries_, memory_;
-  Interval keys_,
-      seen_by_all_;  // What some slot sees lies in the first, what all see is the other.
+  // keys_: the hull of the keys that some slot sees. seen_by_all_: the keys that all slots see.
+  Interval keys_, seen_by_all_;
 };
 
 }  // namespace annulus

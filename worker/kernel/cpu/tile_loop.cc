@@ -20,14 +20,14 @@ constexpr std::array<int16_t, COUNT> AllOf(int16_t value) {
   for (int16_t& one : all) one = value;
   return all;
 }
-// What row groups see of a block that is not masked.
+// The hulls of row groups for a block that is not masked.
 constexpr auto kWholeBegin = AllOf<kMostTileRows / kRowGroup>(0);
 constexpr auto kWholeEnd = AllOf<kMostTileRows / kRowGroup>(kKeyBlock);
 
 int RoundDown(int value, int to) { return value / to * to; }
 int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
 
-// Those of sorted `spans` that meet `keys`.
+// The intervals of sorted `spans` that meet `keys`.
 absl::Span<const Interval> Meeting(absl::Span<const Interval> spans, Interval keys) {
   while (!spans.empty() && spans.front().end <= keys.begin) spans.remove_prefix(1);
   while (!spans.empty() && spans.back().begin >= keys.end) spans.remove_suffix(1);
@@ -153,7 +153,7 @@ TileLoop::View TileLoop::FindVisible(int64_t first, TileScratch::Seen* seen) con
   return view;
 }
 
-// Puts −inf wherever the softmax reads and a slot does not see, whatever stood there.
+// Puts −inf for masked pairs wherever the softmax reads.
 void TileLoop::MaskScores(int64_t first) {
   for (int i = 0; i < tile_.rows; ++i) {
     const int group = i / kRowGroup;
@@ -184,8 +184,7 @@ void TileLoop::FindSeen(int slot, int64_t first, std::vector<KeySpan>* spans) co
   }
 }
 
-// For a block with NaN or infinite values: a key's value is multiplied only for the slots that see
-// it.
+// For a block with NaN or infinite values: a key's value is multiplied only for slots that see it.
 void TileLoop::AccumulateRowByRow(int64_t first) {
   std::vector<KeySpan> spans;
   for (int i = 0; i < tile_.rows; ++i) {
@@ -200,7 +199,7 @@ void TileLoop::AccumulateRowByRow(int64_t first) {
   }
 }
 
-// A row that has seen keys, and no score above −inf, must not look as if it had seen nothing
+// A row that has seen keys, but no score above −inf, must differ from one that has seen none
 // (attention/numerics/partial.h).
 void TileLoop::NoteSeen(int64_t first, const PackedBlock* blocks, int count) {
   bool some = false;
@@ -253,6 +252,8 @@ int TileLoop::RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t
     if (count == 0) finite = whole, masked = view.masked;
     if (!attends || (view.masked && !(whole && view.gapless))) break;
   }
+  // `count` stays 0 unless `attends`: the loop above breaks before its first increment. So a null
+  // `attend` is never called. done == 0 means that `attend` took no block.
   int done = count > 0 ? call_.isa->attend(tile_, blocks.data(), count) : 0;
   if (done == 0) {
     tile_.keys = blocks[0].keys;
@@ -290,7 +291,7 @@ void TileLoop::RunUnit(const Phase& phase, const Unit& unit, const Item& item) {
   tile_.head_dim = layout.head_dim();
   tile_.value_dim = layout.value_dim();
   tile_.sum_stride = RoundUp(tile_.value_dim, call_.isa->panel);
-  // Changes are to scores as they are meant; and a scale of 0 would make NaN of −inf.
+  // Score modifiers take scaled scores. A scale of 0 in the softmax would turn −inf into NaN.
   const auto scale = static_cast<float>(std::fabs(call_.job->scale));
   const bool before = rules_.change_scores() || scale == 0;
   tile_.score_scale = before ? scale : 1;

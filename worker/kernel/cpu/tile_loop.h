@@ -15,19 +15,19 @@
 
 namespace annulus {
 
-// Blocks of keys that are attended to in one go at most: between looks at whether to stop.
+// The most key blocks that one `attend` call takes: the loop reads `stop` between calls.
 inline constexpr int64_t kBlocksAtOnce = 16;
 
-// What all items of one Accumulate call share; nothing in it changes while items run.
+// Data that all items of one Accumulate call share. Nothing in it changes while items run.
 struct TileCall {
   const KernelJob* job = nullptr;
   const TileIsa* isa = nullptr;
   const CallPlan* plan = nullptr;
-  const PackedKeys* packed = nullptr;  // nullptr: each thread packs blocks when it meets them.
+  const PackedKeys* packed = nullptr;  // nullptr: each thread packs blocks when it needs them.
   KernelControl control;
 };
 
-// One thread's working memory: a tile of queries, scores and sums. About 2.5 MiB.
+// Working memory of one thread: a tile of queries, scores and sums. About 2.5 MiB.
 class TileScratch {
  public:
   TileScratch();
@@ -46,66 +46,67 @@ class TileScratch {
   float *queries_, *scores_, *sums_;
   std::array<float, kMostTileRows> max_, weight_, alpha_;
   std::array<Slot, kMostTileRows> slots_;
-  std::vector<Slot> unseen_;  // What begins or ends and sees nothing.
-  // Where slots of one span see keys.
+  std::vector<Slot> unseen_;  // Slots that begin or end and see no key.
+  // Visible keys of slots that have one span.
   std::array<int32_t, kMostTileRows> key_begin_, key_end_;
-  // What slots and row groups see of a block: hulls, relative to the block.
+  // The hulls of the keys of a block that slots and row groups see, relative to the block.
   struct Seen {
     std::array<int16_t, kMostTileRows> begin, end;
     std::array<int16_t, kMostTileRows / kRowGroup> group_begin, group_end;
   };
-  std::array<Seen, kBlocksAtOnce> seen_;  // Of the blocks at hand.
+  std::array<Seen, kBlocksAtOnce> seen_;  // One for each block of the current `attend` call.
 };
 
-// Runs one item: brings its accumulator rows up to date with all units of the phase. Ends early
-// when the call is stopped, and leaves the rows undefined then.
+// Runs one item: brings its accumulator rows up to date with all units of the phase. If the call is
+// stopped, it ends early and leaves the rows undefined.
 class TileLoop {
  public:
-  // `kept` has a place at least, where keys are not packed ahead.
+  // `kept` has at least one place if keys are not packed ahead.
   TileLoop(const TileCall& call, TileScratch& scratch, KeptKeys* kept)
       : call_(call), s_(scratch), kept_(kept), rules_(*call.job) {}
   void Run(const Phase& phase, const Item& item);
 
  private:
   void RunUnit(const Phase& phase, const Unit& unit, const Item& item);
-  // Finds the slots that see something in the unit; the rest of the tile is not touched.
+  // Gathers the slots that see a key of the unit. The rest of the tile is not touched.
   void GatherSlots(const Unit& unit, const Item& item);
-  // Rows of the unit that see nothing in it, and begin or end with it.
+  // Begins and ends the unit's rows that see no key in it.
   void BeginAndEndUnseen(const KernelTask& task, const Unit& unit);
   void PackQueries(const KernelTask& task);
-  // Of rows that have seen nothing no sums.
+  // Rows that have seen no key have no sums to load.
   void LoadState(const KernelTask& task, const Unit& unit);
   void ClearUnseen();
   void StoreState(const KernelTask& task, const Unit& unit);
   void EndRows(const KernelTask& task, const Unit& unit);
-  // Whether every slot's row ends with the unit.
+  // True if every slot's row ends with the unit.
   bool EndAll(const Unit& unit, const Task& task) const;
-  // What slots see of a block of keys.
+  // The visibility of a block of keys.
   struct View {
     bool any = false;     // Some slot sees some key.
     bool masked = false;  // Some slot sees less than its row group's hull.
-    bool gapless = true;  // No slot sees keys on both sides of some that it does not see.
+    bool gapless = true;  // No slot has a masked key between two visible ones.
   };
-  // Of keys [first, first + kKeyBlock); sets what each slot and each row group sees.
+  // The visibility of keys [first, first + kKeyBlock). Sets the hull of each slot and each row
+  // group.
   View FindVisible(int64_t first, TileScratch::Seen* seen) const;
-  // The same of each slot alone.
+  // The parts of FindVisible for one slot: with one span, and with any number.
   void FindOfSingleSpans(int64_t first, TileScratch::Seen* seen) const;
   void FindOfSpans(int64_t first, TileScratch::Seen* seen, View* view) const;
   void FindSeen(int slot, int64_t first, std::vector<KeySpan>* spans) const;
   void NoteSeen(int64_t first, const PackedBlock* blocks, int count);
   void MaskScores(int64_t first);
-  // A block of keys of one head: where it is packed, or would be.
+  // A block of keys of one head: the place where it is packed, or would be.
   struct BlockPlace {
     const KeySource* source = nullptr;
     int32_t kv_head = 0;
     int64_t block = 0, pack = 0;
   };
-  // Attends to the block, and to blocks behind it and before `end` where it can in one go; returns
-  // to how many.
+  // Attends to the block, and to blocks after it and before `end` if one `attend` call can. Returns
+  // the number of blocks.
   int RunBlocks(const KernelTask& task, const BlockPlace& place, int64_t end);
-  // Attends to the block, step by step.
+  // Attends to one block with separate score, softmax and accumulate calls.
   void RunBlock(const KernelTask& task, int64_t first, bool masked, bool finite);
-  // Whether the task's blocks need nothing that `attend` lacks, but for what is masked.
+  // True if `attend` can run the task's blocks, masks aside.
   bool CanAttend() const;
   void AccumulateRowByRow(int64_t first);
 
@@ -114,9 +115,9 @@ class TileLoop {
   KeptKeys* const kept_;
   TileRules rules_;
   TileBlock tile_;
-  // Keys that all slots see: blocks inside need no mask.
+  // The keys that all slots see: blocks inside need no mask.
   Interval seen_by_all_;
-  bool single_spans_ = false;  // No slot has more than one.
+  bool single_spans_ = false;  // No slot has more than one span.
 };
 
 }  // namespace annulus

@@ -12,7 +12,7 @@
 namespace annulus {
 namespace {
 
-// A cap below the smallest normal number caps to nothing that fp32 arithmetic here tells from 0.
+// A cap below the smallest normal number gives scores that fp32 arithmetic here cannot tell from 0.
 ScoreRule CapRule(double cap) {
   ScoreRule rule;
   rule.cap = std::max(static_cast<float>(cap), std::numeric_limits<float>::min());
@@ -105,7 +105,7 @@ void TileRules::SetPairKeys(const KernelTask& task, int64_t first) {
   }
 }
 
-// By the bits of −inf in each type.
+// Compares with the bits of −inf in each type.
 bool TileRules::Hides(const PairRule::Row& row, int64_t key) const {
   const int64_t column = key - row.first_key;
   if (row.bits != nullptr && (static_cast<int>(row.bits[column / 8]) >> column % 8 & 1) == 0)

@@ -1,4 +1,4 @@
-// What a TileLoop does with the state of its rows: where it is, how it begins and how it ends.
+// TileLoop: loads, begins, stores and ends the state of its rows.
 
 #include <algorithm>
 #include <cstring>
@@ -15,10 +15,10 @@ namespace annulus {
 namespace {
 
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
-// Rows whose lines are fetched while others are written.
+// Rows whose lines are prefetched ahead of the writes.
 constexpr int kRowsAhead = 16;
 
-// Where the state of a (row, head) lies in a block of partials.
+// The addresses of the state of a (row, head) in a block of partials.
 class StatePlaces {
  public:
   struct At {

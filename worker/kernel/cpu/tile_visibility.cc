@@ -27,15 +27,15 @@ std::vector<TileVisibleKeys> Seen(const CallPlan& plan, int32_t number, int32_t 
   return tiles;
 }
 
-// Blocks that items meet which run one after the other, of one key/value head.
+// Counts of the key blocks of one key/value head, over items that run one after the other.
 struct BlocksMet {
-  int64_t tiles = 0, met = 0, fresh = 0, most = 0;  // `fresh`: not met by the item before.
+  int64_t tiles = 0, met = 0, fresh = 0, most = 0;  // `fresh`: not used by the item before.
 };
 
-// Of the tasks of equal heads.
+// Requires: the tasks have the same key/value heads.
 BlocksMet BlocksOfTiles(const CallPlan& plan, const TileVisibility& hulls,
                         const std::vector<int32_t>& tasks) {
-  // By the item, then by the source.
+  // Keyed by item, then by source.
   std::map<std::tuple<int64_t, const std::byte*, int32_t>, Interval> met;
   for (const int32_t number : tasks) {
     const KernelTask& bound = plan.tasks[number];

@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// The blocks of `keys`, put behind `blocks` or into its last one.
+// Appends the blocks of `keys` to `blocks`, or joins them to its last interval.
 void AddBlocks(const Interval& keys, std::vector<Interval>* blocks) {
   if (keys.length() == 0) return;
   const Interval more{keys.begin / kKeyBlock, (keys.end + kKeyBlock - 1) / kKeyBlock};
@@ -63,7 +63,7 @@ bool CellLines::ForEach(int64_t lines, absl::FunctionRef<void(int64_t, int64_t)>
   std::set<int64_t> here;
   auto begin = begins_.begin(), end = ends_.begin();
   for (int64_t line = 0; line < lines; ++line) {
-    // Ends first: the stripe may begin again here.
+    // Ends come first: the stripe may begin again on this line.
     for (; end != ends_.end() && end->line <= line; ++end) here.erase(end->stripe);
     for (; begin != begins_.end() && begin->line <= line; ++begin) here.insert(begin->stripe);
     for (const int64_t stripe : here) cell(line, stripe);

@@ -11,16 +11,16 @@
 
 namespace annulus {
 
-// Which blocks of keys (of kKeyBlock) the query rows of each stripe see, for one head. Immutable
+// The blocks of keys (of kKeyBlock) that the query rows of each stripe see, for one head. Immutable
 // after construction.
 class VisibleBlocks {
  public:
-  // Visible keys of a row: sorted, disjoint.
+  // The visible keys of a row: sorted, disjoint.
   using KeysOf = absl::FunctionRef<absl::Span<const Interval>(int64_t row)>;
 
   VisibleBlocks() = default;
-  // `stripes` holds the rows of each stripe, and each of those is asked for once. Each stripe
-  // counts as progress. Told to stop, it says that stripes it has not looked at see nothing.
+  // `stripes` has the rows of each stripe; `keys_of` is called once for each row. Each stripe
+  // counts as progress. If `control` is stopped, the stripes not yet looked at have no blocks.
   VisibleBlocks(absl::Span<const Interval> stripes, KeysOf keys_of, const KernelControl& control);
 
   // Sorted, disjoint, non-adjacent.
@@ -35,15 +35,15 @@ class VisibleBlocks {
   std::vector<int64_t> first_;
 };
 
-// Where the cells of each stripe lie on numbered lines, for who goes through cells line by line.
+// The cells of each stripe on numbered lines, for a walk line by line.
 class CellLines {
  public:
-  // The stripe has a cell on each of these lines. A line has at most one cell of a stripe.
+  // Adds a cell of the stripe on each of these lines. A line has at most one cell of a stripe.
   void Add(int64_t stripe, Interval lines);
 
-  // Calls cell(line, stripe) for the cells of line 0, 1, … of `lines`, those of each line by
-  // increasing stripe, and done(line) after each line, until that returns false, and then does so
-  // too. Costs what there are cells and lines.
+  // Calls cell(line, stripe) for the cells of lines 0, 1, … of `lines`, by increasing stripe within
+  // a line, and done(line) after each line. Stops when done returns false, and returns false then.
+  // The time is proportional to cells plus lines.
   bool ForEach(int64_t lines, absl::FunctionRef<void(int64_t line, int64_t stripe)> cell,
                absl::FunctionRef<bool(int64_t line)> done);
 

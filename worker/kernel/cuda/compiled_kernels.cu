@@ -80,7 +80,7 @@ cudaError_t Launch(const void* function, int threads, int64_t shared_bytes, cons
                           static_cast<size_t>(shared_bytes), static_cast<cudaStream_t>(stream));
 }
 
-// Of all kinds that there are.
+// All kinds of the forward kernel.
 std::vector<ForwardKind> AllKinds() {
   std::vector<ForwardKind> kinds;
   for (const int dim : {64, 128, 256}) {

@@ -5,7 +5,8 @@
 
 namespace annulus::cuda {
 
-// What nvcc made of the kernels: for sm_80, for sm_90a, and as PTX for what comes later.
+// The kernels that nvcc compiled: for sm_80, for sm_90a, and as PTX for later architectures. The
+// table is static; the caller does not own it.
 KernelTable* CompiledKernels();
 
 }  // namespace annulus::cuda

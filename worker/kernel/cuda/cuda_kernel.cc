@@ -41,7 +41,7 @@ bool IsGradients(absl::Span<const KernelTask> tasks) {
   return !tasks.empty() && tasks[0].q.block.kind == BlockKind::kQGrad;
 }
 
-// A call's tasks as launches take them, and what their rows see.
+// The tasks of a call as its launches take them, with the visible keys of their rows.
 class VisibleTasks {
  public:
   VisibleTasks(const KernelJob& job, absl::Span<const KernelTask> tasks, const LongKeysRule& rule,
@@ -62,7 +62,8 @@ class VisibleTasks {
   std::unique_ptr<VisibleRows> visible_;
 };
 
-// Pieces, or rows of one, in two; the second is empty where there is nothing to cut.
+// Splits pieces, or the rows of one piece, in two. The second half is empty if nothing can be
+// split.
 std::pair<LaunchPieces, LaunchPieces> HalvesOf(const LaunchPieces& pieces) {
   const auto middle = pieces.begin() + static_cast<std::ptrdiff_t>(pieces.size() / 2);
   if (pieces.size() > 1) return {{pieces.begin(), middle}, {middle, pieces.end()}};
@@ -99,7 +100,7 @@ absl::Status CudaKernel::Accumulate(const KernelJob& job, absl::Span<const Kerne
   return cut.chunks > 1 ? AttendChunks(job, std::move(cut), control) : Attend(job, tasks, control);
 }
 
-// All chunks are one launch, but for their tables.
+// All chunks go into one launch, unless their tables are too large.
 absl::Status CudaKernel::AttendChunks(const KernelJob& job, KvSplit cut,
                                       const KernelControl& control) {
   const int64_t bytes = job.layout->BlockBytes(cut.partial);
@@ -107,7 +108,7 @@ absl::Status CudaKernel::AttendChunks(const KernelJob& job, KvSplit cut,
   const auto partial = [&](int32_t chunk) {
     return BlockView{cut.partial, launcher_->partials() + (chunk - 1) * bytes, 0};
   };
-  BlockView all = partial(1);  // One after the other, they are one block of many rows.
+  BlockView all = partial(1);  // The partials are contiguous, so they are one block of many rows.
   const int64_t rows = cut.partial.row_end - cut.partial.row_begin;
   all.block.row_end = all.block.row_begin + (cut.chunks - 1) * rows;
   ASSIGN_OR_RETURN(const OpArgs empty, MakeOpArgs(job, {KernelOp::Kind::kIdentity, {}, all}));
@@ -156,7 +157,8 @@ absl::StatusOr<bool> CudaKernel::HopperTakes(const KernelJob& job,
 absl::StatusOr<bool> CudaKernel::EncodeMaps(const std::vector<TensorMapSpec>& specs,
                                             std::vector<std::byte>* maps) {
   maps->resize(specs.size() * kMapBytes);
-  // All before the first launch: what that adds up, the other kernel must not add again.
+  // All maps are encoded before the first launch: no other kernel may add again the part that this
+  // one has added.
   const absl::Status encoded = launcher_->EncodeMaps(specs, maps->data());
   if (encoded.ok()) return true;
   if (!absl::IsUnimplemented(encoded)) return encoded;
@@ -230,7 +232,7 @@ absl::Status CudaKernel::AddByHopper(const GradientCall& call, const LaunchPiece
   }
   memory_.bytes = std::move(launch.bytes);
   if (bytes <= launcher_->max_tables()) return absl::OkStatus();
-  // Pieces were cut for the portable kernel's tables.
+  // The pieces were cut for the portable kernel's tables.
   const auto [first, second] = HalvesOf(pieces);
   if (second.empty()) return AddPortably(call, pieces, &side);
   RETURN_IF_ERROR(AddByHopper(call, first, side, maps));

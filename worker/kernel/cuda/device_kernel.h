@@ -15,21 +15,22 @@
 namespace annulus::cuda {
 
 struct DeviceKernelOptions {
-  int threads = 1;  // Of the host.
+  int threads = 1;  // Host threads.
   HopperUse hopper;
-  // What cuDNN does by `rule`; null: nothing.
+  // cuDNN serves the calls that `rule` allows; null: none.
   std::shared_ptr<CudnnApi> cudnn;
   CudnnRule rule;
 };
 
-// The compiled kernels on a GPU, which outlives them, without cuDNN. FAILED_PRECONDITION in one
-// line for a GPU that is not one of sm_90 where the kernel for that is on; RESOURCE_EXHAUSTED.
+// Makes the compiled kernels on a GPU, which must outlive them, without cuDNN. Errors:
+// FAILED_PRECONDITION, in one line, if `hopper` is on and the GPU is not sm_90; RESOURCE_EXHAUSTED.
 absl::StatusOr<std::unique_ptr<CudaKernel>> MakeCudaKernel(CudaDevice* device,
                                                            const DeviceKernelOptions& options);
-// With cuDNN, which the options name. FAILED_PRECONDITION also where that does not serve the GPU.
+// Makes them with cuDNN, which the options must have. Errors as above; FAILED_PRECONDITION also if
+// cuDNN does not serve the GPU.
 absl::StatusOr<std::unique_ptr<CudnnKernel>> MakeCudnnKernel(CudaDevice* device,
                                                              const DeviceKernelOptions& options);
-// With cuDNN, too, where the options say so.
+// Makes either: with cuDNN if the options have it.
 absl::StatusOr<std::unique_ptr<AttentionKernel>> MakeDeviceKernel(
     CudaDevice* device, const DeviceKernelOptions& options);
 

@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<DeviceLauncher>> DeviceLauncher::Create(CudaDevic
                                                                        const LauncherMemory& memory,
                                                                        const HopperUse& hopper) {
   const CudaProperties& properties = device->context()->properties();
-  // Code for sm_90a runs on nothing else, not even on what came after.
+  // Code for sm_90a runs on no other architecture, not even on a later one.
   const bool is_hopper = properties.major == 9 && properties.minor == 0;
   const int kept = device->priority() == CudaPriority::kSolo ? 0 : hopper.kept;
   std::unique_ptr<DeviceLauncher> launcher(new DeviceLauncher(
@@ -39,7 +39,7 @@ absl::StatusOr<const std::byte*> DeviceLauncher::Upload(absl::Span<const std::by
 }
 
 absl::Status DeviceLauncher::EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) {
-  // The thread may have asked CUDA for nothing before, and the driver wants a context.
+  // The thread may not have used CUDA before, and the driver needs a context.
   RETURN_IF_ERROR(device_->MakeCurrent());
   for (size_t i = 0; i < maps.size(); ++i) {
     int refusal = 0;

@@ -10,32 +10,34 @@
 
 namespace annulus::cuda {
 
-// What a launcher takes of its device.
+// The device memory of a launcher.
 struct LauncherMemory {
-  int64_t table_bytes = int64_t{4} << 20;  // Of one launch; longer calls become several.
+  // Tables of one launch; a longer call becomes several launches.
+  int64_t table_bytes = int64_t{4} << 20;
   int64_t partial_bytes = int64_t{16} << 20;
 };
 
-// The kernel for sm_90a, where the device is one.
+// The use of the kernels for sm_90a, on devices of that architecture.
 struct HopperUse {
-  bool on = false;         // It serves what it can.
-  bool gradients = false;  // So does that for gradients.
-  // Multiprocessors that its launches leave free for messages, which would wait until a launch
-  // ends: on devices of groups. Jobs of one worker (CudaPriority::kSolo) have none to send.
+  bool on = false;         // The forward kernel serves the calls that it can.
+  bool gradients = false;  // So does the gradient kernel.
+  // Multiprocessors that its launches leave free for messages, on devices of groups: otherwise a
+  // message would wait until a launch ends. Jobs of one worker (CudaPriority::kSolo) send no
+  // messages.
   int kept = 0;
 };
 
-// Launches on a lane's compute queue. All device memory that it ever has is taken by Create.
+// Launches on a lane's compute queue. Create allocates all device memory of the launcher.
 class DeviceLauncher : public Launcher {
  public:
-  // `device` and `kernels` outlive it. RESOURCE_EXHAUSTED; INTERNAL for a device that fails, or
-  // for which no kernel was compiled.
+  // `device` and `kernels` must outlive the launcher. Errors: RESOURCE_EXHAUSTED; INTERNAL if the
+  // device fails or no kernel was compiled for it.
   static absl::StatusOr<std::unique_ptr<DeviceLauncher>> Create(CudaDevice* device,
                                                                 KernelTable* kernels,
                                                                 const LauncherMemory& memory = {},
                                                                 const HopperUse& hopper = {});
 
-  // What is queued may still read its tables: waits for it.
+  // Waits for queued work, which may still read the tables.
   ~DeviceLauncher() override { (void)device_->Synchronize(); }
 
   std::byte* partials() const override { return partials_.get(); }
@@ -45,7 +47,7 @@ class DeviceLauncher : public Launcher {
   bool has_hopper() const override { return hopper_.on; }
   bool has_hopper_gradients() const override { return hopper_.on && hopper_.gradients; }
   absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) override;
-  // UNIMPLEMENTED where the device has too little shared memory for the kernel.
+  // UNIMPLEMENTED if the device has too little shared memory for the kernel.
   absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks) override;
   absl::Status Gradients(const GradientKind& kind, const GradientArgs& args,
                          int64_t blocks) override;
@@ -62,8 +64,8 @@ class DeviceLauncher : public Launcher {
   KernelTable* const kernels_;
   const LauncherMemory memory_;
   const HopperUse hopper_;
-  // One place is enough: a table comes in the order of launches, after those that read the one
-  // before.
+  // One buffer of tables is enough. An upload is ordered with launches, so it comes after those
+  // that read the tables before.
   DeviceMemory tables_, partials_;
 };
 

@@ -11,17 +11,17 @@
 
 namespace annulus::cuda {
 
-// Kernels that can be launched on the thread's current device: compiled ones, or a stand-in of the
-// tests. Thread-safe.
+// Kernels that can be launched on the thread's current device: compiled ones, or a fake in tests.
+// Thread-safe.
 class KernelTable {
  public:
   virtual ~KernelTable() = default;
 
-  // Loads every kernel, so that none is loaded while others run, but for those whose blocks take
-  // more shared memory than `max_shared_bytes` (SharedBytesOf).
+  // Loads every kernel, so that none is loaded while others run. Leaves out kernels whose blocks
+  // need more shared memory than `max_shared_bytes` (SharedBytesOf).
   virtual CudaError Prepare(int64_t max_shared_bytes) = 0;
-  // Writes kMapBytes (hopper_config.h), to any address: needs a driver. `refusal`: what that says,
-  // as a CUresult, where it refuses the map; else 0.
+  // Encodes a tensor map: writes kMapBytes (hopper_config.h) to `to`, at any alignment. Needs a
+  // driver. `refusal`: the driver's CUresult if it refuses the map, otherwise 0.
   virtual CudaError EncodeMap(const TensorMapSpec& map, std::byte* to, int* refusal) = 0;
   virtual CudaError Forward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                             CudaStream stream) = 0;

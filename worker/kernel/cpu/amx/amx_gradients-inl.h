@@ -7,8 +7,11 @@
 #include "worker/kernel/cpu/isa/bf16_row_pairs-inl.h"
 #include "worker/kernel/cpu/isa/gradient_functions-inl.h"
 
-// Gradients by AMX. Sums over rows are made the other way round, sumsᵀ = rightᵀ · weights: pairs of
-// rows of weights are a right matrix as they lie, and the tile's rows are transposed instead.
+// Gradients by AMX. Compiled for AMX and included by tile_amx.cc. Start at AddOuterAmx and
+// PackRowsAmx; kAmxGradients is the table.
+//
+// Sums over rows are computed transposed, sumsᵀ = rightᵀ · weights. Pairs of rows of weights are
+// then a right matrix without repacking, and the tile's rows are transposed instead.
 
 namespace annulus {
 namespace {
@@ -18,7 +21,7 @@ static_assert(kTileRows % kChunk == 0);
 
 inline int RowChunksOf(int rows) { return (rows + kChunk - 1) / kChunk; }
 
-// As [16 columns][chunk of 32 rows][tile: a column a row].
+// Packs as [16 columns][chunk of 32 rows][AMX tile: one row per column].
 inline bool PackRowsAmx(const QueryRows& rows, float* out) {
   __m512 square[2][kTile];
   const int pairs = RowChunksOf(rows.count) * kTile;

@@ -15,14 +15,17 @@
 #include "worker/kernel/cpu/isa/tile_functions-inl.h"
 #include "worker/kernel/cpu/isa/vector_avx512-inl.h"
 
+// The TileIsa table of the AMX path, and the choice of its pipeline. Compiled for AMX and included
+// by tile_amx.cc, tile_amx_fp16.cc and tile_amx_bf16x3.cc, one for each format. Start at
+// MakeAmxIsa, then AttendAmx and AttendBlocks.
 namespace annulus {
 
-// Weights times values of one row, of a block with NaN or infinite values.
+// Weights times values of one row, for blocks with NaN or infinite values.
 
 namespace {
 
-// The row alone in a tile of zeros, and of the values only what it sees: the same sums in the same
-// order, because what is left out would have been multiplied by zero.
+// Puts the row alone in a tile of zeros, and uses only the values that it sees. The sums and their
+// order are the same, because the other values would be multiplied by zero.
 template <class FORMAT>
 void AccumulateRowAmx(const TileBlock& row, const KeySpan* spans, int count) {
   const TileUse use;
@@ -81,11 +84,11 @@ void AccumulateRowAmx(const TileBlock& row, const KeySpan* spans, int count) {
 
 }  // namespace
 
-// Which blocks go which way through AMX; the bits are the same.
+// The choice of the pipeline for each block; the bits are the same for all.
 
 namespace {
 
-// All rows have seen a score that is a number.
+// True if every row has seen a score that is a number.
 inline bool AllRowsHaveKeys(const TileBlock& tile) {
   for (int row = 0; row < tile.rows; ++row) {
     if (!(__builtin_fabsf(tile.max[row]) < std::numeric_limits<float>::max())) return false;
@@ -93,7 +96,8 @@ inline bool AllRowsHaveKeys(const TileBlock& tile) {
   return true;
 }
 
-// Whole blocks by the flow, unless maxima grow; others by the stages.
+// Blocks without masks go to the streaming pipeline, unless maxima rise. Others go to the
+// three-stage pipeline.
 template <class FLOW>
 void AttendInTurn(const TileBlock& tile, const PackedBlock* blocks, int count,
                   BegunRowBlocks* begun) {
@@ -135,7 +139,7 @@ void AttendBlocks(const TileBlock& tile, const PackedBlock* blocks, int count) {
 
 }  // namespace
 
-// The table of one type of numbers as AMX takes them. Each is compiled by itself, since each takes
+// The table of one number format. Each format is a translation unit of its own, since each takes
 // the compiler minutes under a sanitizer.
 
 extern const TileIsa kAmxFp16Isa, kAmxBf16x3Isa;
@@ -177,12 +181,12 @@ constexpr TileIsa MakeAmxIsa() {
   return isa;
 }
 
-// Numbers that are as good in fp32.
+// For formats whose unpacked path in fp32 is as exact.
 template <class FORMAT>
 constexpr TileIsa MakeWithRows() {
   TileIsa isa = MakeAmxIsa<FORMAT>();
   isa.attend_rows = AttendRowsAvx512;
-  isa.few_slots = kFewSlots / 2;  // Tiles multiply faster.
+  isa.few_slots = kFewSlots / 2;  // AMX tiles multiply faster.
   return isa;
 }
 

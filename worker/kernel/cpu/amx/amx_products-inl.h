@@ -5,25 +5,27 @@
 
 #include "worker/kernel/cpu/amx/amx_tiles-inl.h"
 
+// Matrix products by AMX tiles. Compiled for AMX and included by the other amx_*-inl.h files. Start
+// at Products::Multiply (any shape and format) and MultiplyFourTiles (32 × 32, bf16).
 namespace annulus {
 
-// Products of matrices by AMX tiles, of numbers that are one bf16 number each, or the sum of two.
+// Products of numbers that are one bf16 number each, or the sum of two.
 
 namespace {
 
-// How often a chunk of so many products lets other work go on.
+// Calls of work() during one chunk of a product.
 template <int ROWS, int PRODUCTS>
 constexpr int kPauses = PRODUCTS == 1 ? ROWS : PRODUCTS;
 
-// Products out[16 · ROWS][16 · COLUMNS] = left · right, one after the other, each by so many
-// products of bf16 numbers. The left matrix is in tiles 4 and 5, the right one in 6 and 7.
+// A series of products out[16 · ROWS][16 · COLUMNS] = left · right. Each is PRODUCTS products of
+// bf16 numbers. The left matrix is in tiles 4 and 5, the right one in 6 and 7.
 template <int ROWS, int PRODUCTS>
 class Products {
  public:
   explicit Products(bool fresh = false) : sums_(fresh) {}
 
-  // `out` is there after the next product, or Finish. work() is called between products of tiles,
-  // and must not touch their memory.
+  // Multiplies. `out` is complete after the next product, or Finish. Calls work() between products
+  // of tiles; it must not touch the memory of the tiles.
   template <int COLUMNS, Start START, class Work>
   inline __attribute__((always_inline)) void Multiply(const Operands& of, const Product& out,
                                                       const Work& work) {
@@ -39,7 +41,7 @@ class Products {
     Fence();
   }
 
-  // Stores what the last product left.
+  // Stores the last product.
   void Finish() { sums_.Finish(); }
 
  private:
@@ -54,7 +56,7 @@ class Products {
     }
   }
 
-  // One chunk of whole numbers: each tile is multiplied as soon as it is there.
+  // One chunk of whole numbers: each tile is multiplied as soon as it is loaded.
   template <int COLUMNS, Start START, bool FIRST, class Work>
   inline __attribute__((always_inline)) void AddWhole(const Operands& of, const Bf16* left,
                                                       const Bf16* right, const Product& out,
@@ -80,8 +82,8 @@ class Products {
     work();
   }
 
-  // One chunk of numbers of two parts: high · low, high · high, low · high, and low · low where
-  // four products are asked for. Neighbours share a matrix, which stays in its tiles.
+  // One chunk of numbers of two parts: high · low, high · high, low · high, and low · low if
+  // PRODUCTS is 4. Consecutive products share a matrix, which stays in its tiles.
   template <int COLUMNS, Start START, bool FIRST, class Work>
   inline __attribute__((always_inline)) void AddSplit(const Operands& of, const Bf16* left,
                                                       const Bf16* right, const Product& out,
@@ -149,10 +151,11 @@ inline void LoadFourTiles(const Product& from) {
   _tile_loadd(3, from.first + from.below + from.beside, from.stride * kFloat);
 }
 
-// A chunk of 32 along what is summed, of packed tiles: numbers from the first tile of the left
-// matrix to the one below, of the right one to the one beside. Where FIRST, the products begin with
-// `from`, and what the tiles held goes to `to`, unless that is nowhere. work() is called twice: it
-// may read the upper rows of `to` at once, all of it after this.
+// Multiplies one chunk of 32 along the sum, of packed tiles. `below` and `beside` are the distances
+// in numbers to the lower tile of the left matrix and to the next tile of the right one. If FIRST,
+// the products are added to `from`, and the earlier content of the tiles goes to `to`, unless
+// to.first is null. Calls work() twice: the first call may read the upper rows of `to`, the second
+// all of it.
 template <bool FIRST, class Work>
 inline __attribute__((always_inline)) void MultiplyFourTiles(const Bf16* left, int64_t below,
                                                              const Bf16* right, int64_t beside,

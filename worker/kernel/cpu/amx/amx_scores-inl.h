@@ -9,9 +9,12 @@
 #include "worker/kernel/cpu/isa/bf16_softmax-inl.h"
 #include "worker/kernel/cpu/isa/tile_isa.h"
 
+// Scores by AMX, and a row block's softmax in small steps. Compiled for AMX and included by
+// amx_values-inl.h and both pipelines. Start at ScoreAmx (a whole tile) and RowBlock (a stage of
+// the pipelines).
 namespace annulus {
 
-// Scores by AMX.
+// Scores of a whole tile.
 
 namespace {
 
@@ -31,7 +34,7 @@ void ScoreTiles(const Operands& of, float scale, float* scores, Series& products
   }
 }
 
-// Queries from `row` on, times keys.
+// The operands for queries from `row` on, times keys.
 template <class FORMAT>
 Operands QueriesAndKeys(const TileBlock& tile, int row) {
   const int chunks = Chunks(tile.head_dim);
@@ -77,18 +80,19 @@ void ScoreAmx(const TileBlock& tile) {
 
 }  // namespace
 
-// A strip of rows against one block of keys, and the softmax of its scores in small steps.
+// A row block against one block of keys, and the softmax of its scores in small steps.
 
 namespace {
 
-// Where the next step of weighing is: row after row, then the next four chunks of each.
+// The place of the next softmax step: row after row, then the next four chunks of each row.
 struct WeighPlace {
   float* at = nullptr;
-  int64_t row = 0, chunks = 0;  // That are left, with this one.
+  int64_t row = 0, chunks = 0;  // `chunks`: the number left, with this one.
 };
 
-// ROWS · 16 rows. Their scores lie tile by tile, [16 keys][row][key], and their weights, rounded,
-// where those of the first of each two tiles were, low parts where the second's were.
+// A row block: ROWS · 16 rows. Scores are stored tile by tile, [16 keys][row][key]. Rounded weights
+// overwrite them: those of each two tiles take the place of the first tile's scores, low parts that
+// of the second's.
 template <int ROWS>
 struct RowBlock {
   static constexpr int kRows = ROWS * kTile;
@@ -97,15 +101,17 @@ struct RowBlock {
 
   const PackedBlock* block = nullptr;
   int row = 0;
-  int first = 0, chunks = 0;  // Of 16 keys: those that some row sees, from a multiple of 4 on.
-  int whole_begin = 0, whole_end = 0;  // Chunks before and from these on some row sees in part.
+  // Chunks of 16 keys: those that some row sees, from a multiple of 4 on.
+  int first = 0, chunks = 0;
+  // Some row sees only part of the chunks before and from these on.
+  int whole_begin = 0, whole_end = 0;
   float* scores = nullptr;
   __mmask16 seeing[ROWS];
   bool fresh = false;  // No row had sums before this block.
   alignas(64) float references[kRows], alphas[kRows], maxima[kRows];
   alignas(64) float largest[kRows][kTile], sums[kRows][kTile];
 
-  // Sets what the rows from `from` on see of a block; false when that is nothing.
+  // Sets the hulls of the rows from `from` on in a block. Returns false if no row sees a key.
   bool Place(const TileBlock& tile, const PackedBlock& of, int from) {
     block = &of;
     row = from;
@@ -128,7 +134,7 @@ struct RowBlock {
     return true;
   }
 
-  // Hides from a row what it does not see, and finds the largest of its scores. Before Begin.
+  // Masks the scores of a row and finds its largest. Call before Begin.
   inline __attribute__((always_inline)) void FindLargest(const TileBlock& tile, int64_t of) {
     const View view{scores + of * kTile};
     if (whole_begin > 0 || whole_end < chunks) MaskRow(view, tile, row + static_cast<int>(of));
@@ -151,9 +157,9 @@ struct RowBlock {
     }
   }
 
-  // Raises the rows' maxima; returns whether some row had one that did not stay. `first`: none
-  // of them has met a block in this call. Those that have, have sums, which may be NaN, though all
-  // of their scores were −inf.
+  // Raises the rows' maxima. Returns true if some row had a maximum and it rose. `first`: none of
+  // the rows has met a block in this call. Rows that have met one have sums. These may be NaN even
+  // if all scores of the row were −inf.
   bool Begin(const TileBlock& tile, bool first) {
     fresh = first && BeginSums(tile, row, MinInt(kRows, tile.rows - row));
     bool raised = false;
@@ -188,7 +194,7 @@ struct RowBlock {
     place.at += 3 * kChunkFloats;
   }
 
-  // Stores the rows' state. No other strip of these rows has begun since Begin.
+  // Stores the rows' state. Requires: no other row block of these rows has begun since Begin.
   void End(const TileBlock& tile) const {
     for (int i = 0; i < ROWS; ++i) {
       RowStates states(tile, row + i * kTile, seeing[i]);
@@ -199,7 +205,7 @@ struct RowBlock {
   }
 };
 
-// A strip's scores; work() is called between products.
+// The scores of a row block. Calls work() between products.
 template <class FORMAT, int ROWS, class Work>
 inline __attribute__((always_inline)) void ScoreRowBlock(const TileBlock& tile,
                                                          const RowBlock<ROWS>& strip,

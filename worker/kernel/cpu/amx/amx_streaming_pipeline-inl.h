@@ -9,31 +9,35 @@
 #include "worker/kernel/cpu/isa/bf16_formats-inl.h"
 #include "worker/kernel/cpu/isa/bf16_softmax-inl.h"
 
+// The streaming pipeline of bf16 on AMX, for blocks without masks. Compiled for AMX and included by
+// amx_isa-inl.h. Start at StreamingPipeline::Run; the row block in flight is StreamingRowBlock, the
+// products of a step are StreamingProducts.
 namespace annulus {
 
-// A strip on its way through the flow (amx_streaming_pipeline-inl.h), and the softmax of its rows.
+// A row block in the streaming pipeline, and the softmax of its rows.
 
 namespace {
 
-// A score above its row's maximum by more than Whole::kSlack weighs more than this, however it is
-// rounded; 256 that equal the maximum do not.
+// The limit for a row's sum of weights. A score above its row's maximum by more than Whole::kSlack
+// weighs more than this, however it is rounded. 256 scores equal to the maximum weigh less.
 constexpr float kMostWeight = 512;
 
 struct StreamingRowBlock {
   static constexpr int kRows = 2 * kTile;
-  static constexpr int kWeightChunk = kRows * kChunk;  // Numbers from 32 keys to the next.
+  // bf16 numbers from the weights of 32 keys to the next 32.
+  static constexpr int kWeightChunk = kRows * kChunk;
 
   const PackedBlock* block = nullptr;
   int row = 0;
-  Bf16* weights = nullptr;  // [32 keys][row][key], room for a strip.
-  // The weights that count, and numbers from 32 keys to the next.
+  Bf16* weights = nullptr;  // [32 keys][row][key]; room for a row block.
+  // The weights to use in Add, and the bf16 numbers from 32 keys to the next 32.
   const Bf16* left = nullptr;
   int64_t left_chunk = 0;
   __mmask16 there[2];
   alignas(64) float references[kRows];
   alignas(64) float sums[kRows][kTile];
 
-  // All rows have seen a key.
+  // Starts a block. Requires: all rows have seen a key.
   void Begin(const TileBlock& tile) {
     left = weights;
     left_chunk = kWeightChunk;
@@ -46,8 +50,8 @@ struct StreamingRowBlock {
     for (float* sum : sums) _mm512_store_ps(sum, _mm512_setzero_ps());
   }
 
-  // Adds what the rows weigh to their states; false, and nothing done, when some row's maximum may
-  // not stay.
+  // Adds the rows' weights to their state. Returns false, and changes nothing, if some row's
+  // maximum may not stay.
   bool End(const TileBlock& tile) const {
     __m512 of_rows[2];
     __mmask16 above = 0;
@@ -66,13 +70,13 @@ struct StreamingRowBlock {
   }
 };
 
-// Scores of a strip's rows and 64 keys, [16 keys][row][key], of which `row` is weighed next.
+// Scores of a row block's rows and 64 keys, [16 keys][row][key]. `row` is the next row to weigh.
 struct StreamingPlace {
   static constexpr int kChunkFloats = StreamingRowBlock::kRows * kTile;
 
   StreamingRowBlock* strip = nullptr;
   float* scores = nullptr;
-  Bf16* weights = nullptr;  // Of these keys.
+  Bf16* weights = nullptr;  // The weights of these keys.
   int row = 0;
 
   inline __attribute__((always_inline)) void WeighRow(__m512 scale) {
@@ -90,29 +94,30 @@ struct StreamingPlace {
 
 }  // namespace
 
-// The products of a step of the flow (amx_streaming_pipeline-inl.h). Scores of two steps lie at the
-// tile's scores.
+// The products of a step of the streaming pipeline. The scores of two steps are in the tile's score
+// buffer.
 
 namespace {
 
-constexpr int kFlowSteps = 4;                                                   // Of a strip.
+constexpr int kFlowSteps = 4;  // Steps of a row block.
 constexpr int kFlowFloats = StreamingRowBlock::kRows * kKeyBlock / kFlowSteps;  // Scores of a step.
 
-// DIMS chunks of 32 dimensions, of queries and of values.
+// DIMS: chunks of 32 dimensions, of queries and of values.
 template <int DIMS>
 class StreamingProducts {
  public:
   explicit StreamingProducts(const TileBlock& tile) : tile_(tile) {}
 
-  // Where scores of 32 keys go: the first or the second of a step.
+  // The destination of the scores of 32 keys: the first or the second half of a step.
   Product ScoresOf(int step, int half) const {
     return {tile_.scores + (step % 2) * kFlowFloats + half * (kFlowFloats / 2), kTile,
             StreamingPlace::kChunkFloats, kTile * kTile};
   }
-  // The sums that the tiles hold when a step ends, if any.
+  // The sums that are in the tiles when a step ends, if any.
   Product Sums() const { return SumsAt(sums_); }
 
-  // The step's scores; the last of them stay in the tiles. What these held goes to `to`.
+  // Computes the step's scores; the last of them stay in the tiles. The earlier content of the
+  // tiles goes to `to`.
   template <class Work>
   inline __attribute__((always_inline)) void Score(const StreamingRowBlock& strip, int step,
                                                    const Product& to, const Work& work) {
@@ -122,8 +127,8 @@ class StreamingProducts {
     ScoreHalf(left, right + 2 * kGroup, ScoresOf(step, 0), work);
   }
 
-  // A quarter of what the strip's sums take: 32 columns of values, or those of a part of the keys.
-  // The sums stay in the tiles. What these held goes to `to`.
+  // Adds a quarter of the row block's weights times values: 32 columns of values, or those of a
+  // part of the keys. The sums stay in the tiles. The earlier content of the tiles goes to `to`.
   template <class Work>
   inline __attribute__((always_inline)) void Add(const StreamingRowBlock& strip, int step,
                                                  const Product& to, const Work& work) {
@@ -144,14 +149,14 @@ class StreamingProducts {
   }
 
  private:
-  static constexpr int64_t kGroup = int64_t{DIMS} * kTileNumbers;  // Of 16 rows or keys.
+  static constexpr int64_t kGroup = int64_t{DIMS} * kTileNumbers;  // Numbers of 16 rows or keys.
 
   // Sums of 32 rows and columns from `first` on.
   Product SumsAt(float* first) const {
     return {first, tile_.sum_stride, kTile, kTile * tile_.sum_stride};
   }
 
-  // Scores of 32 keys.
+  // The scores of 32 keys.
   template <class Work>
   static inline __attribute__((always_inline)) void ScoreHalf(const Bf16* left, const Bf16* right,
                                                               const Product& to, const Work& work) {
@@ -169,19 +174,24 @@ class StreamingProducts {
 
 }  // namespace
 
-// RowBlocks of whole blocks whose rows' maxima stay, as most do after the first block: scores are
-// weighed as soon as they are there, 64 keys at a time, so that they never leave the first cache.
-// The same operations as in AMX's other stages (amx_three_stage_pipeline-inl.h), in the same order
-// within a row.
+// Serves row blocks against blocks without masks whose rows' maxima stay, as most do after the
+// first block. Scores become weights at once, 64 keys at a time, so that they never leave the L1
+// cache. Within a row, the operations and their order are those of the three-stage pipeline
+// (amx_three_stage_pipeline-inl.h).
 //
-// A strip takes four steps. In each, 32 rows are multiplied with 64 keys to scores, then a quarter
-// of the values with the weights of the strip before to sums; between products of tiles, the scores
-// of the step before and then the step's own are weighed. A row whose weights add up to more than
-// kMostWeight may have a score above its bound: its strip is done again, scores first.
+// A row block takes four steps. In each:
+// - 32 rows are multiplied with 64 keys to scores.
+// - A quarter of the values is multiplied with the weights of the row block before, and added to
+//   its sums.
+// - Between products of tiles, the vector units turn scores into weights: those of the step before,
+//   then the step's own.
+//
+// A row whose weights add up to more than kMostWeight may have a score above its bound. Its row
+// block is then computed again, scores first.
 
 namespace {
 
-// DIMS chunks of 32 dimensions, of queries and of values.
+// DIMS: chunks of 32 dimensions, of queries and of values.
 template <int DIMS>
 class StreamingPipeline {
  public:
@@ -190,7 +200,7 @@ class StreamingPipeline {
            tile.value_dim == DIMS * kChunk;
   }
 
-  // All rows of the tile have seen a score that is a number.
+  // Requires: all rows of the tile have seen a score that is a number.
   explicit StreamingPipeline(const TileBlock& tile)
       : tile_(tile), products_(tile), scale_(_mm512_set1_ps(tile.softmax_scale)) {
     constexpr int kRowBlockFloats = kRows * kKeyBlock;
@@ -200,8 +210,8 @@ class StreamingPipeline {
     again_.scores = free;
   }
 
-  // Attends to blocks without a mask; returns to how many: after one in which a fourth of all
-  // strips had to be done again it ends early, and `calm` is set to false.
+  // Attends to blocks without masks and returns their number. It ends early, and sets `calm` to
+  // false, after a block in which more than a fourth of all row blocks had to be computed again.
   int Run(const PackedBlock* blocks, int count, bool* calm) {
     StreamingRowBlock* last = nullptr;
     int b = 0;
@@ -222,7 +232,7 @@ class StreamingPipeline {
 
  private:
   static constexpr int kRows = StreamingRowBlock::kRows, kSteps = kFlowSteps;
-  // Pauses are after every two products; a step has 32 rows to weigh.
+  // A pause comes after every two products; a step has 32 rows to weigh.
   static constexpr int kAtPause = 4 / DIMS;
 
   inline __attribute__((always_inline)) void WeighSome() {
@@ -233,7 +243,7 @@ class StreamingPipeline {
               strip.weights + step * 2 * StreamingRowBlock::kWeightChunk, 0};
   }
 
-  // The strip once more, and its state. Tiles are free.
+  // Computes the row block again, with its state. Requires: the tiles are free.
   __attribute__((noinline)) void DoAgain(StreamingRowBlock& strip) {
     ++agains_;
     again_.Place(tile_, *strip.block, strip.row);
@@ -252,7 +262,7 @@ class StreamingPipeline {
     Fence();
   }
 
-  // Step 0 ends with the end of the strip before, whose scores have been weighed by then.
+  // Step 0 ends the row block before: all its scores are weights by then.
   __attribute__((flatten)) void Advance(StreamingRowBlock& next, StreamingRowBlock& last) {
     const auto weigh = [&]() __attribute__((always_inline)) { WeighSome(); };
 #pragma GCC unroll 1

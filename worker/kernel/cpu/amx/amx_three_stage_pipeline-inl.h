@@ -6,17 +6,22 @@
 #include "worker/kernel/cpu/amx/amx_scores-inl.h"
 #include "worker/kernel/cpu/amx/amx_values-inl.h"
 
-// Scores, softmax and values in one: the same operations as one after the other, in three stages
-// that run beside each other. While tiles of strip i + 1 (16 or 32 rows against a block) are
-// multiplied to scores, and then those of strip i − 1 to sums, the vector units make weights of the
-// scores of strip i. A product of tiles keeps one of the two vector ports from multiplying for as
-// long as it takes, so two vectors of weights a product are nearly free.
+// The three-stage pipeline of AMX: scores, softmax and values in one, for all formats and masks.
+// Compiled for AMX and included by amx_isa-inl.h. Start at ThreeStagePipeline::Run.
+//
+// The operations are those of score, softmax and accumulate, in three stages that overlap. A row
+// block is 16 or 32 rows against a block of keys. At the same time:
+// - The AMX unit multiplies the scores of row block i + 1, then the values of row block i − 1.
+// - The vector units turn the scores of row block i into weights.
+//
+// A tile product blocks one of the two vector ports for its duration, so two vectors of weights per
+// product are nearly free.
 
 namespace annulus {
 namespace {
 
-// When to do a step of other work: at every n-th pause between products, so that they are spread
-// evenly; at every one where there are more steps than pauses.
+// Spreads the steps of other work evenly over the pauses between products: one at every n-th pause.
+// If there are more steps than pauses: one at each.
 class Pace {
  public:
   Pace(int64_t steps, int64_t pauses) {
@@ -32,7 +37,7 @@ class Pace {
   int64_t every_ = 0, left_ = 0;
 };
 
-// RowBlocks of a tile's rows that have met a block in this call.
+// Row blocks of a tile that have met a block in this call, in units of 16 rows.
 struct BegunRowBlocks {
   bool of[kMostTileRows / kTile] = {};
 };
@@ -42,7 +47,8 @@ class ThreeStagePipeline {
  public:
   ThreeStagePipeline(const TileBlock& tile, BegunRowBlocks* begun) : tile_(tile), begun_(*begun) {}
 
-  // Returns whether maxima stayed in most strips, of those whose rows had all seen something.
+  // Attends to `count` blocks. Returns true if at most a fourth of the row blocks had a row that
+  // had a maximum and raised it.
   bool Run(const PackedBlock* blocks, int count) {
     int i = 0;
     for (int b = 0; b < count; ++b) {
@@ -65,7 +71,7 @@ class ThreeStagePipeline {
   static constexpr int kTileFloats = kTile * kTile;
   static constexpr int kChunkFloats = ROWS * kTileFloats;
 
-  // Pauses between the products that a strip's sums take, and its scores.
+  // Pauses between the products of a row block's sums, and of its scores.
   int64_t AddPauses(const RowBlock<ROWS>& strip) const {
     return strip.chunks / 2 * Chunks(tile_.value_dim) * kPauses<ROWS, FORMAT::kValueProducts>;
   }
@@ -73,7 +79,8 @@ class ThreeStagePipeline {
     return strip.chunks / 2 * Chunks(tile_.head_dim) * kPauses<ROWS, FORMAT::kScoreProducts>;
   }
 
-  // Scores of `next`, weights of `here` and sums of `last`, each unless it is nullptr.
+  // Computes the scores of `next`, the weights of `here` and the sums of `last`; skips each that is
+  // nullptr.
   void Advance(RowBlock<ROWS>* next, RowBlock<ROWS>* here, RowBlock<ROWS>* last) {
     const int64_t pauses =
         (next == nullptr ? 0 : ScorePauses(*next)) + (last == nullptr ? 0 : AddPauses(*last));
@@ -82,7 +89,7 @@ class ThreeStagePipeline {
     steps <= 2 * pauses ? AdvanceBy<2>(next, here, last) : AdvanceBy<4>(next, here, last);
   }
 
-  // With so many steps of the softmax at a pause.
+  // Advance with STEPS steps of the softmax at a pause.
   template <int STEPS>
   __attribute__((flatten)) void AdvanceBy(RowBlock<ROWS>* next, RowBlock<ROWS>* here,
                                           RowBlock<ROWS>* last) {
@@ -141,7 +148,7 @@ class ThreeStagePipeline {
   const TileBlock& tile_;
   RowBlock<ROWS> strips_[3];
   BegunRowBlocks& begun_;
-  int raised_ = 0;  // RowBlocks with a row whose maximum did not stay.
+  int raised_ = 0;  // Row blocks with a row whose maximum rose.
 };
 
 }  // namespace

@@ -7,14 +7,16 @@
 
 #include "worker/kernel/cpu/isa/bf16_packing-inl.h"
 
+// AMX tile registers: operands and destinations of products, and the accumulator tiles. Compiled
+// for AMX and included by amx_products-inl.h. Start at Operands, Product and Accumulators.
 namespace annulus {
 
-// What is multiplied by AMX tiles, and where it goes.
+// Operands and results.
 
 namespace {
 
-// Tiles of two matrices, 16 or 32 rows by 16 or 32 columns, in chunks of 32 along what is summed.
-// Of the right one a chunk's parts lie side by side, and chunks too.
+// The tiles of two matrices, 16 or 32 rows by 16 or 32 columns, in chunks of 32 along the sum. In
+// the right matrix, the parts of a chunk are contiguous, and so are chunks.
 struct Operands {
   const Bf16* left = nullptr;
   int left_stride = 0;     // bytes from row to row of a tile
@@ -28,24 +30,24 @@ struct Operands {
 
 alignas(64) constexpr float kZeros[kTile * kTile] = {};
 
-// Where the tiles of a product go; in floats.
+// The destination of a product's tiles; distances in floats.
 struct Product {
   float* first = nullptr;
   int stride = 0;             // From row to row of a tile.
   int beside = 0, below = 0;  // To the other tiles.
 };
 
-// What a product is added to.
+// The start value of a product's sums: zero, or `out`.
 enum class Start { kZero, kOut };
 
-// What else there is to do, a step at a time, while tiles are multiplied: nothing.
+// No work between products of tiles.
 struct NoWork {
   void operator()() const {}
 };
 
 }  // namespace
 
-// The tile registers of AMX.
+// The tile registers.
 
 namespace {
 
@@ -58,30 +60,29 @@ struct alignas(64) TileConfig {
 };
 constexpr TileConfig kConfig;
 
-// Tiles are the thread's for the time of one function only: a thread that holds some is slower to
-// switch to.
+// Configures the tiles for the duration of one function only: a thread with live tiles is slower to
+// switch.
 class TileUse {
  public:
   TileUse() { _tile_loadconfig(&kConfig); }
   ~TileUse() { _tile_release(); }
 };
 
-// GCC 12 does not know that tile loads read memory, and stores write it.
+// GCC 12 does not model that tile loads read memory and tile stores write it.
 inline void Fence() { asm volatile("" ::: "memory"); }
 
 }  // namespace
 
-// The tiles that products are added up in.
+// The tiles that products are summed in.
 
 namespace {
 
-// Tiles 0 to 3, of two rows and two columns of tiles, for one product after the other. A tile is
-// stored when the next product needs its register, since four stores at once hold up what comes
-// behind them; and zeros are loaded, since an instruction that clears a tile waits for all products
-// before it.
+// Tiles 0 to 3, two rows and two columns of tiles, for one product after the other. A tile is
+// stored only when the next product needs its register: four stores at once delay the code after
+// them. Zeros are loaded: an instruction that clears a tile waits for all earlier products.
 class Accumulators {
  public:
-  // With `fresh`, products that are to be added to what lies there are added to zeros.
+  // With `fresh`, Start::kOut starts from zero instead of the content of `out`.
   explicit Accumulators(bool fresh = false) : fresh_(fresh) {}
 
   // Begins tile TILE of `out`.
@@ -96,7 +97,7 @@ class Accumulators {
     if (TILE == 2) _tile_loadd(2, from, stride);
     if (TILE == 3) _tile_loadd(3, from, stride);
   }
-  // `tiles` (a bit each) of `out` have begun, and no others.
+  // Call after Begin of exactly the tiles `tiles` (one bit each) of `out`.
   void TakeOver(const Product& out, int tiles) {
     pending_ &= ~tiles;
     StoreAll();
@@ -132,7 +133,7 @@ class Accumulators {
 
   const bool fresh_;
   Product last_;
-  int pending_ = 0;  // Tiles of the last product that are not stored yet, a bit each.
+  int pending_ = 0;  // Tiles of the last product that are not stored yet, one bit each.
 };
 
 }  // namespace

@@ -7,21 +7,24 @@
 #include "worker/kernel/cpu/amx/amx_scores-inl.h"
 #include "worker/kernel/cpu/isa/bf16_rounding-inl.h"
 
+// Weights times values by AMX, added to the sums of the rows. Compiled for AMX and included by both
+// pipelines and amx_isa-inl.h. Start at AccumulateAmx (a whole tile) and AddAllColumns (a row
+// block).
 namespace annulus {
 
 // Products of weights and values, added to the sums of their rows.
 
 namespace {
 
-// The factors of rows' sums. `fresh`: no row has sums yet, whatever lies there.
+// The rescale factors of rows' sums. `fresh`: no row has sums yet; the memory is undefined.
 struct Rescale {
   const float* alphas;
   bool fresh;
 };
 
-// Adds a block's own sums, [rows][32 columns], to those of rows that see something of it, which are
-// multiplied by their alpha first. Fresh rows that see nothing begin with zeros, like the others:
-// none of the strip is fresh any more when they see something.
+// Rescales the sums of rows that see some of a block, and adds the block's own sums, [rows][32
+// columns]. Fresh rows that see nothing begin with zeros like the others: when they later see a
+// key, the row block is no longer fresh.
 template <int ROWS>
 inline void AddSums(const TileBlock& tile, int row, int column, Rescale old, const float* block) {
   const int rows = MinInt(ROWS * kTile, tile.rows - row);
@@ -41,7 +44,7 @@ inline void AddSums(const TileBlock& tile, int row, int column, Rescale old, con
   }
 }
 
-// Multiplies the sums of rows that see something of the block by their alpha, which is 1 for most.
+// Rescales the sums of rows that see some of the block; alpha is 1 for most.
 inline void ScaleSums(const TileBlock& tile, int row_begin, int row_end, const float* alphas) {
   for (int row = row_begin; row < row_end; row += kTile, alphas += kTile) {
     uint32_t changed = _mm512_cmp_ps_mask(_mm512_loadu_ps(alphas), _mm512_set1_ps(1), _CMP_NEQ_UQ);
@@ -57,11 +60,11 @@ inline void ScaleSums(const TileBlock& tile, int row_begin, int row_end, const f
   }
 }
 
-// Weights times whole values, from key chunk `first` on, added to the rows' sums where those lie.
+// Adds weights times whole values, from key chunk `first` on, directly to the rows' sums.
 template <int ROWS, class Work>
 inline __attribute__((always_inline)) void AddInPlace(const TileBlock& tile, int row, int first,
                                                       Rescale old, Operands of, const Work& work) {
-  // A tile that is loaded right after its rows were written waits for those stores.
+  // A tile load stalls on recent stores to its rows, so all rows are rescaled first.
   if (!old.fresh) ScaleSums(tile, row, MinInt(tile.rows, row + ROWS * kTile), old.alphas);
   Fence();
   of.right_beside = kKeyChunks * kTileNumbers;
@@ -78,8 +81,8 @@ inline __attribute__((always_inline)) void AddInPlace(const TileBlock& tile, int
   products.Finish();
 }
 
-// Weights times values, from key chunk `first` on. The block's own sums are built first and added
-// once, those of two columns while the next two are multiplied.
+// Adds weights times values, from key chunk `first` on. The block's own sums are built first and
+// added once: those of two columns while the next two are multiplied.
 template <class FORMAT, int ROWS, class Work>
 inline __attribute__((always_inline)) void AddByBlocks(const TileBlock& tile, int row, int first,
                                                        Rescale old, Operands of, const Work& work) {
@@ -101,7 +104,7 @@ inline __attribute__((always_inline)) void AddByBlocks(const TileBlock& tile, in
   AddSums<ROWS>(tile, row, column - kChunk, old, block[(column / kChunk + 1) % 2]);
 }
 
-// `old` is of the rows from `row` on.
+// `old` is for the rows from `row` on.
 template <class FORMAT, int ROWS, class Work>
 inline __attribute__((always_inline)) void AddAllColumns(const TileBlock& tile, int row, int first,
                                                          Rescale old, const Operands& of,
@@ -112,7 +115,7 @@ inline __attribute__((always_inline)) void AddAllColumns(const TileBlock& tile, 
 
 }  // namespace
 
-// Weights times values by AMX.
+// Weights times values of a whole tile.
 
 namespace {
 

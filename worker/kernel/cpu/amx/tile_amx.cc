@@ -1,5 +1,5 @@
-// Types as AMX takes them: compiled for it, and called only after the CPU has been asked
-// (isa_dispatch.h). Here bf16, which leads to the others.
+// The AMX path: this file serves bf16 and refers to the tables of other types. Compiled for AMX:
+// call only after isa_dispatch.h has checked the CPU.
 #include "worker/kernel/cpu/amx/amx_gradients-inl.h"
 #include "worker/kernel/cpu/amx/amx_isa-inl.h"
 

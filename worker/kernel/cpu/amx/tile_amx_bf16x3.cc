@@ -1,4 +1,4 @@
-// fp32 in jobs of bf16x3, as AMX takes it (tile_amx.cc).
+// fp32 on AMX in jobs with Arithmetic::kBf16x3 (tile_amx.cc).
 #include "worker/kernel/cpu/amx/amx_isa-inl.h"
 
 namespace annulus {

@@ -1,4 +1,4 @@
-// fp16 as AMX takes it (tile_amx.cc).
+// fp16 on AMX (tile_amx.cc).
 #include "worker/kernel/cpu/amx/amx_isa-inl.h"
 
 namespace annulus {

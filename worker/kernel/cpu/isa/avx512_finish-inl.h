@@ -5,10 +5,13 @@
 
 #include "worker/kernel/cpu/isa/tile_finish-inl.h"
 
+// The epilogue of a row on AVX-512: sums / divisor, rounded to the output type, by multiplications
+// in place of divisions. Compiled with -mavx512f. Included by tile_avx512.cc and bf16_finish-inl.h.
+// Start at FinishRowAvx512.
 namespace annulus {
 namespace {
 
-// Numbers that divisions by multiplying stay normal with, remainders included.
+// The range in which division by multiplication stays normal, remainders included.
 constexpr float kLeastDivided = 0x1p-60f, kMostDivided = 0x1p60f;
 
 inline bool CanMultiply(float divisor) {
@@ -20,9 +23,9 @@ inline __mmask16 FirstLanes(int count) {
   return static_cast<__mmask16>(count >= 16 ? 0xffff : (1 << count) - 1);
 }
 
-// Quotients of FinishRow for a divisor that CanMultiply, but not rounded to a type. With a
-// correctly rounded reciprocal and one step with the exact remainder a quotient is correctly
-// rounded too (Markstein).
+// The quotients of FinishRow for a divisor with CanMultiply, not yet rounded to a type. A correctly
+// rounded reciprocal and one step with the exact remainder give a correctly rounded quotient
+// (Markstein).
 class RowQuotients {
  public:
   explicit RowQuotients(const RowDivision& by)
@@ -30,7 +33,7 @@ class RowQuotients {
         once_(_mm512_set1_ps(1 / by.divisor)),
         scale_(_mm512_set1_ps(by.scale)) {}
 
-  // Of the sums that are there; 0 in other lanes.
+  // The quotients of the sums in lanes `there`; 0 in other lanes.
   inline __attribute__((always_inline)) __m512 Of(const float* sums, __mmask16 there) {
     return Of(_mm512_maskz_loadu_ps(there, sums));
   }
@@ -38,13 +41,13 @@ class RowQuotients {
     const __m512 number = _mm512_mul_ps(scale_, sums);
     const __m512i bits = WithoutSign(number);
     most_ = _mm512_maskz_max_epu32(0xffff, most_, bits);
-    // Less one, 0 is the largest.
+    // Minus one, so that 0 becomes the largest.
     least_ = _mm512_maskz_min_epu32(0xffff, least_, LessOne(bits));
     const __m512 near = _mm512_mul_ps(number, once_);
     const __m512 rest = _mm512_fnmadd_ps(near, by_, number);
     return _mm512_add_ps(_mm512_fmadd_ps(rest, once_, near), _mm512_setzero_ps());
   }
-  // Whether some number so far was none that can be divided so.
+  // True if some number so far is out of range for this division.
   bool refused() const {
     const __m512i most = WithoutSign(_mm512_set1_ps(kMostDivided));
     const __m512i least = WithoutSign(_mm512_set1_ps(kLeastDivided));
@@ -60,11 +63,11 @@ class RowQuotients {
   static __m512i LessOne(__m512i bits) { return _mm512_sub_epi32(bits, _mm512_set1_epi32(1)); }
 
   const __m512 by_, once_, scale_;
-  // Of all numbers so far, without signs; the least of those that are not 0, less one.
+  // Over all numbers so far, without signs: the largest, and the smallest that is not 0, minus one.
   __m512i most_ = _mm512_setzero_si512(), least_ = _mm512_set1_epi32(-1);
 };
 
-// False where some number cannot be divided so.
+// Returns false if some number is out of range; `row` is then undefined.
 inline bool MultiplyRow(const float* sums, const RowDivision& by, int dim, float* row) {
   constexpr int kLanes = 16;
   RowQuotients quotients(by);
@@ -73,7 +76,7 @@ inline bool MultiplyRow(const float* sums, const RowDivision& by, int dim, float
   return !quotients.refused();
 }
 
-// As FinishRow, with the same bits.
+// Same result as FinishRow, bit for bit.
 inline void FinishRowAvx512(const float* sums, const RowDivision& by, int dim, DataType dtype,
                             std::byte* out) {
   alignas(64) float row[kMaxHeadDim];

@@ -8,8 +8,8 @@
 namespace annulus {
 namespace {
 
-// False where some number cannot be divided so; the row is of no use then. No quotient is
-// subnormal, which the instruction that rounds would take for zero.
+// Returns false if some number is out of range for this division; `out` is then undefined. No
+// quotient is subnormal; the rounding instruction would take such a number as zero.
 inline bool MultiplyRowToBf16(const float* sums, const RowDivision& by, int dim, std::byte* out) {
   constexpr int kLanes = 16, kNumbers = 2 * kLanes;
   RowQuotients quotients(by);
@@ -29,7 +29,7 @@ inline bool MultiplyRowToBf16(const float* sums, const RowDivision& by, int dim,
   return !quotients.refused();
 }
 
-// As FinishRow, with the same bits.
+// Same result as FinishRow, bit for bit.
 inline void FinishRowAmx(const float* sums, const RowDivision& by, int dim, DataType dtype,
                          std::byte* out) {
   if (dtype != DataType::kBf16) return FinishRowAvx512(sums, by, dim, dtype, out);

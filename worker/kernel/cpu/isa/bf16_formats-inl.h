@@ -5,13 +5,20 @@
 
 #include "worker/kernel/cpu/isa/bf16_packing-inl.h"
 
+// Number formats for products of bf16 numbers, on AMX and AVX512-BF16: `Whole` for bf16 and `Split`
+// for fp16 and fp32 as sums of two bf16 numbers. Compiled for AVX-512 with BF16 and included by the
+// amx_*-inl.h files, bf16_pairs-inl.h and bf16_rounding-inl.h.
+//
+// Start at `Whole` and `Split` at the end: the templates of the other files take one of them as
+// FORMAT. Packing of split numbers is in PackQueriesSplit, PackKeysSplit and PackValuesSplit.
 namespace annulus {
 
-// Numbers as sums of two bf16 numbers: fp16 ones exactly, fp32 ones to 17 bits.
+// Numbers as sums of two bf16 numbers: fp16 exactly, fp32 to 17 bits.
 
 namespace {
 
-// The parts of 16 numbers, each the upper half of an fp32 number; infinities and NaN are all high.
+// The parts of 16 numbers, each the upper half of an fp32 number. Infinities and NaN are in `high`
+// alone.
 struct Parts {
   __m512i high, low;
   __mmask16 infinite;
@@ -28,7 +35,7 @@ inline Parts PartsOf(__m512 x) {
   const __mmask16 not_finite = _mm512_cmpeq_epi32_mask(_mm512_and_si512(bits, exponent), exponent);
   Parts parts;
   parts.high = RoundToBf16(x);
-  // Numbers that would be rounded to infinity are cut off instead.
+  // Numbers that would round to infinity are truncated instead.
   const __mmask16 over = _mm512_cmpeq_epi32_mask(_mm512_and_si512(parts.high, exponent), exponent);
   const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000u));
   parts.high = _mm512_mask_and_epi32(parts.high, over & ~not_finite, bits, upper);
@@ -44,7 +51,7 @@ inline __m512i Halves(__m512i first, __m512i second) {
       _mm512_cvtne2ps_pbh(_mm512_castsi512_ps(second), _mm512_castsi512_ps(first)));
 }
 
-// 16 numbers of a row of fp16 or fp32, from `begin` on, zeros past its end.
+// Loads 16 numbers of a row of fp16 or fp32, from `begin` on, with zeros past its end.
 inline __m512 LoadNumbers(DataType dtype, const std::byte* row, int begin, int dim) {
   const int left = dim - begin;
   if (left <= 0) return _mm512_setzero_ps();
@@ -58,8 +65,8 @@ struct RowParts {
   __m512i high, low;
 };
 
-// 32 numbers of a row of fp16, from `begin` on, times ±1; false where one is not finite. All others
-// are the sums of their parts: none is rounded to infinity.
+// Loads 32 numbers of a row of fp16, from `begin` on, times ±1. Returns false if one is not finite.
+// Otherwise the numbers are exactly the sums of their parts: none rounds to infinity.
 inline bool LoadFiniteFp16(const std::byte* row, int begin, int dim, __m512i sign, RowParts* out) {
   const __m512i exponent = _mm512_set1_epi16(0x7c00);
   const __m512i bits = LoadPart32(row, begin, dim);
@@ -86,7 +93,7 @@ inline bool LoadFiniteFp16(const std::byte* row, int begin, int dim, __m512i sig
   return true;
 }
 
-// 32 numbers of a row, from `begin` on, times ±1; true where one is infinite.
+// Loads 32 numbers of a row, from `begin` on, times ±1. Returns true if one is infinite.
 inline bool LoadParts32(DataType dtype, const std::byte* row, int begin, int dim, __m512i sign,
                         RowParts* out) {
   if (dtype == DataType::kFp16 && LoadFiniteFp16(row, begin, dim, sign, out)) return false;
@@ -102,13 +109,13 @@ inline bool LoadParts32(DataType dtype, const std::byte* row, int begin, int dim
 
 }  // namespace
 
-// Packs fp16 and fp32 rows as AMX takes them: like bf16 (bf16_packing-inl.h), but with a tile of
-// high parts and behind it one of low parts where one of numbers is, and row p of a tile of values
-// holds keys 2p and 2p + 1.
+// Packing of fp16 and fp32 rows for AMX: as for bf16 (bf16_packing-inl.h), with two differences.
+// Each tile of numbers becomes a tile of high parts followed by one of low parts. Row p of a tile
+// of values has keys 2p and 2p + 1.
 //
 // An infinity times a low part of 0 would be NaN. So an infinite value is all low part, which meets
-// one part of a weight only; and queries and keys with infinities are marked, with a byte for each
-// behind the packed numbers, and their scores made otherwise.
+// only one part of a weight. Queries and keys with infinities are marked, with one byte for each
+// after the packed numbers; MendScores computes their scores again.
 
 namespace {
 
@@ -166,8 +173,8 @@ inline void PackKeysSplit(const ElementRows& rows, const uint8_t* present, int c
   EndPacked(rows.streamed);
 }
 
-// 32 numbers of a row of values, from `column` on: those that are not finite are all low part.
-// Returns whether all are finite.
+// Loads 32 numbers of a row of values, from `column` on. Numbers that are not finite are all low
+// part. Returns true if all are finite.
 inline bool LoadValueParts(DataType dtype, const std::byte* row, int column, int dim,
                            RowParts* out) {
   const __m512i exponent = _mm512_set1_epi32(0x7f800000);
@@ -214,23 +221,24 @@ inline bool PackValuesSplit(const ElementRows& rows, const uint8_t* present, int
 
 }  // namespace
 
-// What is made of a type of numbers for products of bf16 ones: how many bf16 numbers stand for one,
-// how many products of them for a product, and what follows from that. Weights have as many parts
-// as values.
+// A format says how the products of bf16 numbers compute products of a type:
+// - kParts: bf16 numbers per number. Weights have as many parts as values.
+// - kScoreProducts, kValueProducts: bf16 products per product.
 
 namespace {
 
-// bf16, as it is.
+// bf16 numbers, unchanged.
 struct Whole {
   static constexpr int kParts = 1;
-  // Sums take each product as it comes: the error of that is nothing beside the weights'.
+  // Each product is added to the sum directly: that error is far below the rounding of the weights.
   static constexpr bool kInPlace = true;
   static constexpr int kScoreProducts = 1, kValueProducts = 1;
-  static constexpr float kSlack = 6.5f;  // TileIsa::slack
+  static constexpr float kSlack = 6.5f;  // See TileIsa::slack.
   static __m512 Exp2(__m512 t) { return Exp2Rough(t); }
 
-  // Stores 32 weights from `to` on, each of the first beside one of the second, rounded by
-  // integers. Halves go away from zero; a NaN must have room, as one of a bf16 number has.
+  // Stores 32 weights from `to` on, each of `first` next to one of `second`, rounded with integer
+  // arithmetic. Halves round away from zero. A NaN must not overflow when rounded; a NaN of a bf16
+  // number does not.
   static void StoreWeights(__m512 first, __m512 second, Bf16* to, int64_t /*low*/) {
     const __m512i half = _mm512_set1_epi32(0x8000), upper = _mm512_set1_epi32(~0xffff);
     const __m512i even =
@@ -239,15 +247,15 @@ struct Whole {
     constexpr int kOddAndUpperOrEven = 0xea;
     _mm512_storeu_si512(to, _mm512_ternarylogic_epi32(odd, upper, even, kOddAndUpperOrEven));
   }
-  // Where a key of a block lies among its weights, and among values.
+  // The place of a key of a block among weights and values.
   static int PlaceOf(int key) { return PlaceBeside(key); }
-  // Whether scores are not what products of parts say.
+  // True if some scores differ from the products of their parts.
   static bool HasInfinities(const TileBlock&) { return false; }
   static void MendScores(const TileBlock&) {}
 };
 
-// Numbers of two parts. What low parts give each other is 2⁻¹⁸ of a product: nothing beside what a
-// weight is rounded by, but of scores of ten thousands more than fp16 jobs may lose.
+// Numbers of two parts. Low part times low part is 2⁻¹⁸ of a product. For values that is far below
+// the rounding of a weight. For scores of tens of thousands it is more than fp16 jobs may lose.
 template <int SCORE_PRODUCTS>
 struct Split {
   static constexpr int kParts = 2;
@@ -257,7 +265,7 @@ struct Split {
   static __m512 Exp2(__m512 t) { return Exp2Near(t); }
   static int PlaceOf(int key) { return key; }
 
-  // High parts from `to` on, low ones from `to + low` on.
+  // High parts from `to` on, low parts from `to + low` on.
   static void StoreWeights(__m512 first, __m512 second, Bf16* to, int64_t low) {
     const __m512i high = reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(second, first));
     const auto numbers = [](__m256i halves) {
@@ -295,8 +303,8 @@ struct Split {
     return _mm512_test_epi32_mask(marks, marks) != 0;
   }
 
-  // Scores with an infinity on either side, 16 keys at a time: they are infinite or NaN, whatever
-  // the order of the sum.
+  // Computes scores with an infinity on either side again, 16 keys at a time. They are infinite or
+  // NaN, whatever the order of the sum.
   static void MendScores(const TileBlock& tile) {
     if (!HasInfinities(tile)) return;
     for (int row = 0; row < tile.rows; ++row) {
@@ -321,7 +329,7 @@ struct Split {
     __builtin_memcpy(parts, bits, sizeof(parts));
     return parts[0] + parts[1];
   }
-  // A row's products with 16 keys, a pair of dimensions at a time.
+  // A row's dot products with 16 keys, one pair of dimensions at a time.
   static __m512 Dots(const TileBlock& tile, int row, int key) {
     constexpr int kParted = 2 * kTileNumbers;
     const int64_t tiles = Chunks(tile.head_dim) * int64_t{kParted};

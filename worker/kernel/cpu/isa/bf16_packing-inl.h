@@ -6,21 +6,25 @@
 #include "worker/kernel/cpu/isa/vector-inl.h"
 #include "worker/kernel/cpu/isa/vector_avx512-inl.h"
 
+// Packed layouts and vector functions that AMX and AVX512-BF16 share. Compiled for AVX-512 with
+// BF16 and included by bf16_formats-inl.h, bf16_softmax-inl.h, unpacked_bf16_pairs-inl.h,
+// amx_tiles-inl.h and amx_isa-inl.h. Start at the layouts below, then PackQueriesAmx, PackKeyPairs
+// and PackValuePairs.
 namespace annulus {
 
-// What paths pack that multiply bf16 numbers.
+// The packed layouts of bf16 numbers:
+// - Queries, for AMX: tiles of [16 rows][32 dimensions], as [row group][dimension chunk].
+// - Keys: [panel of keys][pair of dimensions][key]. A pair is dimensions 2p and 2p + 1 of a key.
+// - Values: [panel of columns][pair of keys][column]. A pair is keys p and p + 16 of each 32, so
+//   that two vectors of weights interleave without a shuffle.
 //
-// Queries, for AMX: [16 rows][32 dimensions] tiles, [row group][dimension chunk]. Keys: [panel of
-// keys][pair of dimensions][key], dimensions 2p and 2p + 1 of a key in a pair. Values: [panel of
-// columns][pair of keys][column], keys p and p + 16 of each 32 in a pair: two vectors of weights
-// lie so beside each other as they are. AMX's panels are of 16 keys or columns, so that 16 pairs
-// are a tile.
+// AMX's panels are of 16 keys or columns, so that 16 pairs are an AMX tile.
 
 namespace {
 
 using Bf16 = uint16_t;
 
-constexpr int kTile = 16;                     // Rows, and 32-bit columns, of a tile.
+constexpr int kTile = 16;                     // Rows, and 32-bit columns, of an AMX tile.
 constexpr int kChunk = 32;                    // bf16 numbers of a tile's row.
 constexpr int kTileNumbers = kTile * kChunk;  // bf16 numbers of a tile.
 constexpr int kKeyChunks = kKeyBlock / kChunk;
@@ -30,24 +34,24 @@ constexpr __mmask16 kAll = Avx512::kAll;
 inline int Chunks(int dim) { return (dim + kChunk - 1) / kChunk; }
 inline int RoundUp(int value, int to) { return (value + to - 1) / to * to; }
 
-// Where a key of a block lies among those that are packed so.
+// The place of a key of a block in this layout of pairs.
 inline int PlaceBeside(int key) {
   return key / kChunk * kChunk + key % kTile * 2 + key % kChunk / kTile;
 }
 
-// Elements [begin, begin + 32) of a row of `dim`, zeros past its end.
+// Elements [begin, begin + 32) of a row of `dim`, with zeros past its end.
 inline __m512i LoadPart32(const std::byte* row, int begin, int dim) {
   const int left = dim - begin;
   const __mmask32 mask = left >= kChunk ? 0xffffffffu : (1u << left) - 1;
   return _mm512_maskz_loadu_epi16(mask, row + int64_t{begin} * 2);
 }
 
-// 64 bytes of what is packed for a job, to a multiple of 64.
+// Stores 64 bytes of a packed block, to an address that is a multiple of 64.
 inline void StorePacked(void* to, __m512i bytes, bool streamed) {
   streamed ? _mm512_stream_si512(static_cast<__m512i*>(to), bytes) : _mm512_store_si512(to, bytes);
 }
 
-// After the last of them, before other threads may read.
+// Call after the last StorePacked, before other threads may read.
 inline void EndPacked(bool streamed) {
   if (streamed) _mm_sfence();
 }
@@ -97,7 +101,7 @@ void PackKeyPairs(const ElementRows& rows, const uint8_t* present, int count, in
   EndPacked(rows.streamed);
 }
 
-// Numbers [begin, begin + 16) of two rows in turn.
+// Numbers [begin, begin + 16) of two rows, interleaved.
 inline __m512i InTurn(__m512i even, __m512i odd, int begin) {
   constexpr uint32_t kOdd = 32u << 16, kStep = 0x10001u;
   alignas(64) uint32_t lanes[kTile];
@@ -134,11 +138,11 @@ bool PackValuePairs(const ElementRows& rows, const uint8_t* present, int count, 
 
 }  // namespace
 
-// What the softmax of paths that multiply bf16 numbers does to vectors.
+// Vector functions of the softmax on paths with bf16 products.
 
 namespace {
 
-// 2^t for t <= about 0, by a polynomial of the fraction of t, highest power first; exactly 1 at 0,
+// 2^t for t <= about 0, by a polynomial of the fraction of t, highest power first. Exactly 1 at 0,
 // exactly 0 at −inf; NaN stays NaN.
 template <int TERMS>
 inline __m512 Exp2By(const float (&terms)[TERMS], __m512 t) {
@@ -155,14 +159,14 @@ inline __m512 Exp2Near(__m512 t) {
                               2.401644439e-01f, 6.931512952e-01f};
   return Exp2By(kTerms, t);
 }
-// Relative error 3.4e-6, on average 4e-8, for what is rounded to 8 bits.
+// Relative error 3.4e-6, on average 4e-8: for results that are rounded to 8 bits.
 inline __m512 Exp2Rough(__m512 t) {
   constexpr float kTerms[] = {1.355574746e-02f, 5.203237012e-02f, 2.413797677e-01f,
                               6.930321455e-01f};
   return Exp2By(kTerms, t);
 }
 
-// Of each row's 16 lanes, the result in the row's lane.
+// Reduces each row's 16 lanes with `op`; lane r of the result is row r's.
 template <class Op>
 inline __m512 AcrossLanes(const float (*lanes)[kTile], const Op& op) {
   __m512 square[kTile];

@@ -9,13 +9,16 @@
 #include "worker/kernel/cpu/isa/gradient_functions-inl.h"
 #include "worker/kernel/cpu/isa/tile_products-inl.h"
 
+// Products of pairs of bf16 numbers by VDPBF16PS, for the forward and the backward pass. Compiled
+// for AVX512-BF16 and included by tile_avx512bf16.cc and unpacked_bf16_pairs-inl.h. Start at
+// ScorePairs and AccumulatePairs; kPairGradients is the table of gradients.
 namespace annulus {
 
-// Products of bf16 numbers by AVX-512's own instruction for them, which adds two products to a sum
-// where a multiply-add adds one. A pair of numbers takes the place of an fp32 number: the loops are
-// those of fp32 (tile_products-inl.h), of half as many terms. Queries are packed as [row
-// group][pair of dimensions][kRowGroup], all else as for AMX (bf16_packing-inl.h), in panels of
-// four vectors; weights are rounded as there.
+// The instruction adds two products to a sum where a multiply-add adds one. A pair of bf16 numbers
+// takes the place of an fp32 number, so the loops are those of fp32 (tile_products-inl.h) with half
+// as many terms. Queries are packed as [row group][pair of dimensions][kRowGroup]. All else is
+// packed as for AMX (bf16_packing-inl.h), in panels of four vectors. Weights are rounded as for
+// AMX.
 
 namespace {
 
@@ -29,7 +32,7 @@ struct Bf16Pairs : Avx512 {
 
 inline int PairsOf(int dim) { return Chunks(dim) * kTile; }
 
-// Whole vectors are stored where kRowGroup pairs belong, as PackQueries does.
+// Stores whole vectors in the place of kRowGroup pairs, as PackQueries does.
 inline void PackQueryPairs(const QueryRows& rows, double scale, float* out) {
   const __m512i sign = _mm512_set1_epi16(static_cast<int16_t>(scale < 0 ? 0x8000 : 0));
   for (int begin = 0; begin < rows.count; begin += kRowGroup) {
@@ -62,8 +65,8 @@ inline void ScorePairs(const TileBlock& tile) {
   }
 }
 
-// Rounded weights of rows [row, row + rows) times values of pairs that `hull` has, a panel of
-// columns after the other.
+// Adds rounded weights of rows [row, row + rows) times the pairs of values in `hull`, one panel of
+// columns.
 inline void AddValues(const TileBlock& tile, int row, int rows, Hull hull, const float* values,
                       int column) {
   const KeySpan pairs = {static_cast<int16_t>(hull.begin / kChunk * kTile),
@@ -96,7 +99,7 @@ inline void AccumulatePairs(const TileBlock& tile) {
   }
 }
 
-// Of the values only what the row sees: the same sum, because what is left out would have been
+// Uses only the values that the row sees. The sum is the same, because the others would be
 // multiplied by zero.
 inline void AccumulateRowPairs(const TileBlock& row, const KeySpan* spans, int count) {
   constexpr int kColumns = kPanel<Bf16Pairs>;
@@ -128,11 +131,11 @@ inline void AccumulateRowPairs(const TileBlock& row, const KeySpan* spans, int c
 
 }  // namespace
 
-// Gradients by AVX-512's products of pairs of bf16 numbers (bf16_pairs-inl.h).
+// Gradients by products of pairs of bf16 numbers.
 
 namespace {
 
-// As [panel of columns][kTileRows][panel], of which pairs take the first half.
+// Packs as [panel of columns][kTileRows][panel]; pairs take the first half.
 inline bool PackRowPairs(const QueryRows& rows, float* out) {
   constexpr int kColumns = kPanel<Bf16Pairs>;
   return ForEachRowPair(rows, PairsOfRows(rows.count), [&](int pair, int column, __m512i numbers) {

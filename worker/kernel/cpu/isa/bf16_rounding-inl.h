@@ -5,12 +5,12 @@
 
 #include "worker/kernel/cpu/isa/bf16_formats-inl.h"
 
-// Weights of rows, rounded where they lie, for products of bf16 numbers.
+// Rounding of the weights of rows, in place, for products of bf16 numbers.
 
 namespace annulus {
 namespace {
 
-// What some rows see of a block, all together.
+// The hull of the keys of a block that some rows see.
 struct Hull {
   int begin = kKeyBlock, end = 0;
 };
@@ -24,13 +24,15 @@ inline Hull HullOf(const TileBlock& tile, int row_begin, int row_end) {
   return hull;
 }
 
-// Weights of a bias may be NaN of any bits, of which rounding by integers would make numbers.
+// A bias may make weights that are NaN with any bits; rounding with integers would turn those into
+// numbers.
 inline __m512 PlainNan(__m512 weights) {
   return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(weights, weights, _CMP_UNORD_Q), weights,
                               _mm512_set1_ps(__builtin_nanf("")));
 }
 
-// 32 weights of a row as products take them, those that the softmax has not written as zero.
+// Stores 32 weights of a row as products take them. Keys outside [begin, end), which the softmax
+// has not written, become zero.
 template <class FORMAT>
 void RoundWeights(const float* weights, int key, int begin, int end, Bf16* to, int64_t low) {
   const auto part = [&](int at) {
@@ -39,7 +41,7 @@ void RoundWeights(const float* weights, int key, int begin, int end, Bf16* to, i
   FORMAT::StoreWeights(part(key), part(key + kTile), to, low);
 }
 
-// Over the row's own scores: what is written lies no further than what has been read.
+// Overwrites the row's own scores: no write is ahead of the reads.
 template <class FORMAT>
 void RoundRow(const TileBlock& tile, int row, Hull hull) {
   float* scores = tile.scores + int64_t{row} * kKeyBlock;

@@ -6,8 +6,8 @@
 #include "worker/kernel/cpu/isa/bf16_rounding-inl.h"
 #include "worker/kernel/cpu/isa/gradient_isa.h"
 
-// Rows 2p and 2p + 1 of a tile as pairs of bf16 numbers, over which gradients of keys and values
-// are summed.
+// Rows 2p and 2p + 1 of a tile as pairs of bf16 numbers: gradients of keys and values are sums over
+// such pairs.
 
 namespace annulus {
 namespace {
@@ -16,8 +16,8 @@ constexpr int kRowPairs = kTileRows / 2;
 
 inline int PairsOfRows(int rows) { return (rows + 1) / 2; }
 
-// Rounds weights as [panel of PANEL keys][kRowPairs][PANEL]: zeros for rows and, in vectors that
-// hold some of the product's keys, for other keys that are not there.
+// Rounds weights as [panel of PANEL keys][kRowPairs][PANEL]. Missing rows become zeros. So do other
+// keys in vectors that hold some of the product's keys.
 template <int PANEL>
 void RoundRowPairs(const OuterProduct& p, int pairs) {
   const auto row_of = [&](int place) { return place < p.rows ? p.weights_row[place] : -1; };
@@ -39,7 +39,7 @@ void RoundRowPairs(const OuterProduct& p, int pairs) {
 }
 
 // Calls store(pair, column, 16 columns of a pair of rows) for `pairs` pairs and all columns in
-// order; returns whether all numbers are finite. Rows and columns that are missing are 0.
+// order. Returns true if all numbers are finite. Missing rows and columns are 0.
 template <class Store>
 inline __attribute__((always_inline)) bool ForEachRowPair(const QueryRows& rows, int pairs,
                                                           const Store& store) {
@@ -61,7 +61,7 @@ inline __attribute__((always_inline)) bool ForEachRowPair(const QueryRows& rows,
   return _mm512_cmpeq_epi16_mask(largest, exponent) == 0;
 }
 
-// The bits of two rows' numbers in a pair, where those are seen.
+// A mask of the bits of two rows' numbers in a pair: set for rows with seen[row] != 0.
 inline uint32_t VisibleOfPair(const uint8_t* seen, int pair) {
   return (seen[2 * pair] != 0 ? 0xffffu : 0) | (seen[2 * pair + 1] != 0 ? 0xffff0000u : 0);
 }

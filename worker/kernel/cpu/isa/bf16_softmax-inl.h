@@ -8,13 +8,17 @@
 #include "worker/kernel/cpu/isa/vector-inl.h"
 #include "worker/kernel/cpu/isa/vector_avx512-inl.h"
 
+// The online softmax of AMX and AVX512-BF16. It takes 16 rows at a time, with scores in rows or in
+// AMX tiles. Compiled for AVX-512 with BF16 and included by tile_avx512bf16.cc, amx_isa-inl.h,
+// amx_scores-inl.h and amx_streaming_pipeline-inl.h. Start at SoftmaxAmx; the AMX pipelines call
+// RaiseStates and WeighRows themselves.
 namespace annulus {
 
-// Scores of a row → weights, on paths that multiply bf16 numbers.
+// Scores of a row → weights.
 
 namespace {
 
-// Row r's scores of keys [16 c, 16 c + 16) at first + r · ROW + c · CHUNK.
+// Row r's scores of keys [16 c, 16 c + 16) are at first + r · ROW + c · CHUNK.
 template <int ROW, int CHUNK>
 struct ScoreView {
   float* first;
@@ -27,16 +31,16 @@ template <class FORMAT>
 struct Weighing {
   __m512 scale, reference;
 
-  // Not as one multiply-add: the largest score must give exactly 0.
+  // Not one multiply-add: the largest score must give exactly 0.
   __m512 operator()(__m512 score) const {
     return FORMAT::Exp2(_mm512_mul_ps(_mm512_sub_ps(_mm512_mul_ps(score, scale), reference),
                                       _mm512_set1_ps(kLog2e)));
   }
 };
 
-// The weights of a row's four chunks from `chunk` on, or of the `left` of them that there are
-// (others weigh nothing), added up. take(row, c, first, second): gets those of chunks c and c + 1,
-// in order of c.
+// Returns the sum of the weights of four chunks of a row from `chunk` on. Only `left` of them
+// exist; the others have weight 0. Calls take(row, c, first, second) with the weights of chunks c
+// and c + 1, in order of c.
 template <class FORMAT, class View, class Take>
 inline __attribute__((always_inline)) __m512 WeighFour(View view, int row, int chunk, int left,
                                                        const Weighing<FORMAT>& weighing,
@@ -54,13 +58,13 @@ inline __attribute__((always_inline)) __m512 WeighFour(View view, int row, int c
 
 }  // namespace
 
-// The running state of 16 rows on paths that multiply bf16 numbers.
+// The running state of 16 rows.
 
 namespace {
 
-// What the rows' state was and becomes, in lanes.
+// The state of 16 rows before and after the block, one row per lane.
 struct RowStates {
-  __mmask16 seeing;  // Rows that see something; the others stay as they are.
+  __mmask16 seeing;  // Rows that see a key; the others keep their state.
   __m512 old, weight, max, alpha, reference, slack;
 
   RowStates(const TileBlock& tile, int row, __mmask16 rows)
@@ -69,11 +73,11 @@ struct RowStates {
     weight = _mm512_maskz_loadu_ps(seeing, tile.weight + row);
   }
 
-  // What a score must exceed to raise its row's maximum.
+  // A score above its row's bound raises the row's maximum.
   __m512 Bounds() const {
     return _mm512_mask_blend_ps(seeing, _mm512_set1_ps(-kMinusInf), _mm512_add_ps(old, slack));
   }
-  // Maxima stay. Not for rows that have seen nothing yet.
+  // True if maxima may stay: no row is still without a maximum.
   bool CanStay() const {
     return _mm512_mask_cmp_ps_mask(seeing, old, _mm512_set1_ps(kMinusInf), _CMP_EQ_OQ) == 0;
   }
@@ -85,14 +89,14 @@ struct RowStates {
     const __m512 lowest = _mm512_set1_ps(kMinusInf);
     const __mmask16 above = _mm512_cmp_ps_mask(block_max, Bounds(), _CMP_GT_OQ);
     max = _mm512_mask_blend_ps(above, old, block_max);
-    // Nothing but −inf so far: any finite reference gives weights of 0.
+    // All scores were −inf so far: any finite reference gives weights of 0.
     const __mmask16 nothing = _mm512_cmp_ps_mask(max, lowest, _CMP_EQ_OQ);
     reference = _mm512_mask_blend_ps(nothing, max, _mm512_setzero_ps());
     alpha = Exp2Near(_mm512_mul_ps(_mm512_sub_ps(old, reference), _mm512_set1_ps(kLog2e)));
   }
   void End(const TileBlock& tile, int row, __m512 block_weight) const {
     const __m512 lowest = _mm512_set1_ps(kMinusInf);
-    // A row whose every score is NaN has a maximum of −inf, which would say "nothing seen".
+    // A row whose every score is NaN has a maximum of −inf, which would mean "has seen no key".
     const __mmask16 lost = _mm512_cmp_ps_mask(block_weight, block_weight, _CMP_UNORD_Q) &
                            _mm512_cmp_ps_mask(max, lowest, _CMP_EQ_OQ);
     _mm512_mask_storeu_ps(tile.max + row, seeing, _mm512_mask_blend_ps(lost, max, block_weight));
@@ -101,7 +105,7 @@ struct RowStates {
   }
 };
 
-// Whether none of the rows has sums yet; clears those of rows that have none beside others.
+// Returns true if no row has sums yet. Otherwise clears the sums of the rows that have none.
 inline bool BeginSums(const TileBlock& tile, int row, int count) {
   int begun = 0;
   for (int r = row; r < row + count; ++r) begun += tile.max[r] != kMinusInf ? 1 : 0;
@@ -114,7 +118,7 @@ inline bool BeginSums(const TileBlock& tile, int row, int count) {
   return false;
 }
 
-// Whether some lane of a row, times `scale`, is above the row's lane of `bounds`.
+// True if some lane of a row, times `scale`, is above the row's lane of `bounds`.
 inline bool AnyAbove(const float (*lanes)[kTile], __m512 scale, __m512 bounds) {
   alignas(64) float bound[kTile];
   _mm512_store_ps(bound, bounds);
@@ -128,9 +132,8 @@ inline bool AnyAbove(const float (*lanes)[kTile], __m512 scale, __m512 bounds) {
 
 }  // namespace
 
-// The softmax of paths that multiply bf16 numbers: 16 rows at a time, whether their scores lie in
-// rows or in tiles, with the same operations in the same order, so that a row's bits do not depend
-// on which it was.
+// The softmax of 16 rows. Scores in rows and scores in tiles go through the same operations in the
+// same order, so a row's bits do not depend on which.
 
 namespace {
 
@@ -151,15 +154,15 @@ inline __attribute__((always_inline)) __m512 LargestOf(View view, int row, Chunk
   return Avx512::Max(Avx512::Max(top[0], top[1]), Avx512::Max(top[2], top[3]));
 }
 
-// Of each of 16 rows what it sees, rounded out to chunks (empty: nothing), and of each of 16 lanes
-// the largest of its scores.
+// For each of 16 rows: the part that it sees, rounded out to chunks (empty: nothing), and the
+// largest score of each of 16 lanes.
 struct RowScores {
   ChunkSpan part[kTile];
   alignas(64) float largest[kTile][kTile];
 };
 
-// Brings the maxima of 16 rows up to date with the largest of their scores, in any lane. Returns
-// whether some row had one that did not stay.
+// Updates the maxima of 16 rows with the largest of their scores, in any lane. Returns true if all
+// rows had a maximum and some row's rose.
 inline bool RaiseStates(const float (*largest)[kTile], __m512 scale, RowStates& states) {
   const bool can_stay = states.CanStay();
   if (can_stay && !AnyAbove(largest, scale, states.Bounds())) {
@@ -174,8 +177,8 @@ inline __m512 SumsOf(const float (*lanes)[kTile]) {
   return AcrossLanes(lanes, [](__m512 a, __m512 b) { return _mm512_add_ps(a, b); });
 }
 
-// The weights of rows [row, row + count) of the tile, count <= 16, with their state brought up to
-// date; `take` as for WeighFour.
+// Computes the weights of rows [row, row + count) of the tile, count <= 16, and updates their
+// state; `take` as for WeighFour.
 template <class FORMAT, class View, class Take>
 inline __attribute__((always_inline)) void WeighRows(const TileBlock& tile, int row, int count,
                                                      View view, RowScores& scores,
@@ -202,7 +205,7 @@ inline __attribute__((always_inline)) void WeighRows(const TileBlock& tile, int 
   states.End(tile, row, SumsOf(sums));
 }
 
-// Of all rows, whose scores lie in rows, and then their weights.
+// The softmax of all rows, with scores and weights in rows.
 template <class FORMAT>
 void SoftmaxAmx(const TileBlock& tile) {
   RowScores scores;

@@ -7,9 +7,13 @@
 #include "worker/kernel/cpu/isa/tile_softmax-inl.h"
 #include "worker/kernel/cpu/isa/vector-inl.h"
 
+// The unpacked path (decoding): few query slots attend to keys and values in place. Templates over
+// a vector type (vector-inl.h) with kUnpackedKeys lanes, for all types. Included by
+// tile_functions-inl.h and unpacked_bf16_pairs-inl.h. Start at AttendRows at the end: it multiplies
+// keys (MultiplyKeys), runs the softmax (WeighScores), then adds values (AddRowValues).
 namespace annulus {
 
-// Scores and weights of keys as they lie in rows (decode_rows-inl.h).
+// Scores and weights of keys in place.
 
 namespace {
 
@@ -23,7 +27,7 @@ inline __attribute__((always_inline)) typename V::F LoadVector(const std::byte* 
   if constexpr (TYPE == DataType::kFp16) return V::LoadFp16(at);
 }
 
-// The first `count` numbers of a vector, zeros behind them.
+// Loads the first `count` numbers of a vector, with zeros after them.
 template <class V, DataType TYPE>
 inline typename V::F LoadSome(const std::byte* at, int count) {
   alignas(64) std::byte some[V::kLanes * kElementBytes<TYPE>] = {};
@@ -46,7 +50,7 @@ struct LaneProducts {
   alignas(64) float at[kUnpackedKeys][V::kLanes];
 };
 
-// Of keys [first, first + kKeys) and SLOTS slots.
+// The products of keys [first, first + kKeys) with SLOTS slots.
 template <class V, DataType TYPE, int SLOTS>
 __attribute__((flatten)) void MultiplyKeys(const UnpackedRows& rows, const std::byte* const* keys,
                                            const RowSlot* slots, int first,
@@ -80,7 +84,7 @@ __attribute__((flatten)) void MultiplyKeys(const UnpackedRows& rows, const std::
   });
 }
 
-// By halves.
+// Adds in pairs, halves first.
 template <class V, int COUNT>
 inline __attribute__((always_inline)) typename V::F SumOfVectors(const typename V::F* of) {
   if constexpr (COUNT == 1) {
@@ -100,8 +104,8 @@ __attribute__((flatten)) void AddLanes(const LaneProducts<V>& products, float* s
   }
 }
 
-// Scores → weights, with the slot's maximum and weights brought up to date. Returns the factor for
-// its sums.
+// Online softmax: scores → weights, and updates the slot's maximum and weights. Returns the rescale
+// factor of its sums.
 template <class V>
 inline float WeighScores(RowSlot& slot, float* scores) {
   const typename V::F unseen = V::Set(kMinusInf);
@@ -119,7 +123,7 @@ inline float WeighScores(RowSlot& slot, float* scores) {
     alpha = factors[0];
     slot.max = largest;
   }
-  // Nothing but −inf so far: any finite reference gives weights of 0.
+  // All scores were −inf so far: any finite reference gives weights of 0.
   const typename V::F reference = V::Set(slot.max == kMinusInf ? 0.0f : slot.max);
   for (int k = 0; k < kUnpackedKeys; k += V::kLanes) {
     const typename V::F weight =
@@ -132,11 +136,11 @@ inline float WeighScores(RowSlot& slot, float* scores) {
 
 }  // namespace
 
-// Weights times values as they lie in rows (decode_rows-inl.h).
+// Weights times values in place.
 
 namespace {
 
-// The values of some keys, and what SLOTS slots make of them.
+// The values of some keys, and the weights and rescale factors of SLOTS slots.
 template <int SLOTS>
 struct WeighedValues {
   const std::byte* at[kUnpackedKeys];
@@ -146,8 +150,8 @@ struct WeighedValues {
   float alphas[SLOTS];
 };
 
-// VECTORS vectors of columns; of the last one only `some` numbers, where that is not 0. What the
-// keys add up to is added to a slot's sums once: fewer roundings of a long sum.
+// Adds VECTORS vectors of columns. The last one has only `some` numbers if `some` is not 0. The
+// total of these keys is added to a slot's sums once: fewer roundings of a long sum.
 template <class V, DataType TYPE, int SLOTS, int VECTORS>
 __attribute__((flatten)) void AddValues(const WeighedValues<SLOTS>& values, int column, int some,
                                         const RowSlot* slots) {
@@ -186,7 +190,7 @@ inline void AddRowValues(const WeighedValues<SLOTS>& values, int dim, const RowS
   if (column < dim) AddValues<V, TYPE, SLOTS, 1>(values, column, dim - column, slots);
 }
 
-// For one slot, of the keys that it sees: an unseen value may be NaN or infinite.
+// For one slot, adds only the values of keys that it sees: a masked value may be NaN or infinite.
 template <class V, DataType TYPE, int SLOTS>
 void AddSeenValues(const WeighedValues<SLOTS>& all, int index, int dim, const RowSlot& slot) {
   WeighedValues<1> seen;
@@ -201,14 +205,13 @@ void AddSeenValues(const WeighedValues<SLOTS>& all, int index, int dim, const Ro
 
 }  // namespace
 
-// Few query slots against keys and values as they lie in rows (vector-inl.h): each byte is read
-// once, and nothing is packed. All of it waits for memory, so what is a few calls ahead is fetched
-// into the second cache between multiplications, evenly: a burst of fetches keeps memory busy for
-// its own time only.
+// All slots of a call against its keys. Each byte is read once, and nothing is packed. The loop is
+// bound by memory. So it prefetches the data of a few calls ahead into L2 between multiplications,
+// evenly spread: a burst of prefetches would keep memory busy only for the time of the burst.
 
 namespace {
 
-// TileIsa::few_slots, where the processor multiplies vectors.
+// TileIsa::few_slots of paths that multiply vectors.
 inline constexpr int kFewSlots = 16;
 
 template <class V, DataType TYPE, int SLOTS>
@@ -218,7 +221,7 @@ void AttendSlots(const UnpackedRows& rows, RowSlot* slots) {
   values.count = kUnpackedKeys;
   values.ahead = rows.values_ahead;
   for (int k = 0; k < kUnpackedKeys; ++k) {
-    // Behind the last row it stands in: nobody sees the key.
+    // After the last row, its address again: no slot sees these keys.
     const int64_t row = MinInt(k, rows.count - 1);
     keys[k] = rows.keys + row * rows.key_stride;
     values.at[k] = rows.values + row * rows.value_stride;

@@ -7,15 +7,16 @@
 #include "worker/kernel/cpu/isa/tile_softmax-inl.h"
 #include "worker/kernel/cpu/isa/vector-inl.h"
 
+// The fp32 loops of the backward pass: the functions of a GradientIsa as templates over a vector
+// type (vector-inl.h). Included by tile_functions-inl.h, bf16_pairs-inl.h and amx_gradients-inl.h.
+// Start at kGradientIsa at the end, and at Weigh, AddOuter and PackRows.
 namespace annulus {
 
-// The functions of a GradientIsa that go from pair to pair, as templates over a vector type
-// (vector-inl.h).
+// Functions on pairs (query row, key).
 
 namespace {
 
-// exp(x) · 2^more, which is +inf from 2^128 on: an LSE that is not the row's own may make any
-// number of x.
+// exp(x) · 2^more; +inf from 2^128 on. An LSE that is not the row's own may make x any number.
 template <class V>
 inline typename V::F ExpOfAny(typename V::F x, typename V::F more) {
   const typename V::F t = V::Fma(x, V::Set(kLog2e), more);
@@ -58,7 +59,7 @@ void Uncap(const GradientTile& tile, const ScoreRule& rule) {
   }
 }
 
-// numbers = join(numbers, others) in the part that `weigh` makes.
+// numbers = join(numbers, others), in the part that `weigh` writes.
 template <class V, class Join>
 inline void JoinNumbers(const GradientTile& tile, const float* others, float* numbers,
                         const Join& join) {
@@ -89,7 +90,7 @@ void ClearHiddenNumbers(const GradientTile& tile, const float* pairs, float* num
 
 }  // namespace
 
-// The functions of a GradientIsa as templates over a vector type (vector-inl.h).
+// Functions on rows.
 
 namespace {
 

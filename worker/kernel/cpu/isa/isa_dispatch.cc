@@ -20,7 +20,8 @@ struct Candidate {
   bool available;
 };
 
-// Tiles and their products of bf16, which a process may use only after it has asked Linux.
+// AMX tiles with bf16 products. A process may use them only after it has asked Linux for
+// permission.
 bool HasAmx() {
   static const bool has = [] {
     unsigned a = 0, b = 0, c = 0, d = 0;
@@ -34,12 +35,11 @@ bool HasAmx() {
   return has;
 }
 
-// Whether the instruction for pairs of bf16 numbers is faster than two multiply-adds: Intel's
-// CPUs with AMX begin one where they begin four of those.
+// True if the instruction for pairs of bf16 numbers is faster than two multiply-adds. Intel's CPUs
+// with AMX start one such instruction in the time of four multiply-adds.
 bool PairsAreFast() { return __builtin_cpu_is("amd") != 0; }
 
-// The fastest first. __builtin_cpu_supports also asks the operating system whether it saves the
-// registers.
+// Fastest first. __builtin_cpu_supports also checks that the operating system saves the registers.
 std::array<Candidate, 5> Candidates() {
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");

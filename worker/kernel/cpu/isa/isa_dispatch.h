@@ -10,16 +10,16 @@
 
 namespace annulus {
 
-// The paths that this CPU and its operating system can run, fastest first; "portable" is always the
-// last.
+// Returns the paths that this CPU and its operating system can run, fastest first. "portable" is
+// always the last.
 std::vector<const TileIsa*> AvailableIsas();
 
-// The path called `name`: "amx", "avx512bf16", "avx512", "avx2", "portable", or "auto" for the
-// fastest one. INVALID_ARGUMENT for an unknown name, FAILED_PRECONDITION for a path that this CPU
-// lacks.
+// Returns the path called `name`: "amx", "avx512bf16", "avx512", "avx2", "portable", or "auto" for
+// the fastest. Errors: INVALID_ARGUMENT for an unknown name; FAILED_PRECONDITION for a path that
+// this CPU lacks.
 absl::StatusOr<const TileIsa*> SelectIsa(absl::string_view name);
 
-// The CPU's own name, for logs and figures; "unknown CPU" where it has none.
+// The CPU's model name, for logs and figures; "unknown CPU" if it has none.
 std::string CpuModel();
 
 }  // namespace annulus

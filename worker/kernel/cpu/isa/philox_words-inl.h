@@ -4,18 +4,18 @@
 #include <cstdint>
 
 // Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011) for dropout
-// (attention/numerics/dropout.h): which of the words of counters (counters[i], row[0], row[1],
-// row[2]) lie below a threshold. Included by files of a TileIsa only (vector-inl.h).
+// (attention/numerics/dropout.h). Computes which words of counters (counters[i], row[0], row[1],
+// row[2]) lie below a threshold. Included only by files of a TileIsa (vector-inl.h).
 
 namespace annulus {
 namespace {
 
 inline constexpr int kPhiloxRounds = 10;
 inline constexpr uint32_t kPhiloxA = 0xD2511F53u, kPhiloxB = 0xCD9E8D57u;
-// Counters whose words fill the bits of a number.
+// Counters whose words fill the bits of one number: four words each.
 inline constexpr int kCountersAtOnce = 8;
 
-// The two words of each round's key, alone in eight bytes.
+// The two words of each round's key, each in eight bytes.
 struct PhiloxKeys {
   explicit PhiloxKeys(const uint32_t* seed) {
     for (uint32_t round = 0; round < kPhiloxRounds; ++round) {

@@ -7,10 +7,13 @@
 #include "worker/kernel/cpu/isa/tile_softmax-inl.h"
 #include "worker/kernel/cpu/isa/vector-inl.h"
 
+// Score modifiers and dropout of a TileIsa, as templates over a vector type (vector-inl.h).
+// Included by tile_functions-inl.h. Start at ChangeScores (offset, soft cap, ALiBi, bias, bit mask)
+// and DropWeights.
 namespace annulus {
 
-// Bias and bit mask of a TileIsa (vector-inl.h). Rows are read as they came: vectors of columns
-// side by side wherever the keys of a block are neighbours.
+// Bias and bit mask. Rows of both are read in place: vectors of columns where the keys of a block
+// are neighbours.
 
 namespace {
 
@@ -38,13 +41,13 @@ struct BiasOfFp16 {
   }
 };
 
-// What −inf hides stays hidden whatever the score was.
+// A bias of −inf hides the pair whatever the score is.
 template <class V>
 inline typename V::F Biased(typename V::F score, typename V::F bias) {
   return V::IfLess(bias, V::Set(kLowest), V::Set(-__builtin_inff()), V::Add(score, bias));
 }
 
-// `count` scores and the bias of as many columns, from `bias` on; nothing past either is touched.
+// Adds a bias of `count` columns, from `bias` on, to `count` scores. Touches nothing past either.
 template <class V, class TYPE>
 inline void AddBias(const std::byte* bias, int count, float* scores) {
   constexpr int kLanes = V::kLanes;
@@ -62,8 +65,8 @@ inline void AddBias(const std::byte* bias, int count, float* scores) {
   __builtin_memcpy(scores + k, part, (count - k) * sizeof(float));
 }
 
-// As many bits as there are lanes, from bit `first` of `bits` on, the lowest first; no byte without
-// one of them is read.
+// Returns V::kLanes bits, from bit `first` of `bits` on, the lowest first. Reads no byte without
+// one of them.
 template <class V>
 inline uint32_t BitsOfLanes(const std::byte* bits, int64_t first) {
   constexpr int kBytes = V::kLanes < 8 ? 1 : V::kLanes / 8;
@@ -122,11 +125,11 @@ void JoinPairs(const TileBlock& tile, const PairRule& rule) {
 
 }  // namespace
 
-// Soft cap, ALiBi and what follows them of a TileIsa (vector-inl.h).
+// Soft cap, ALiBi, and all modifiers in order.
 
 namespace {
 
-// Within 2 ulp everywhere; odd to the bit; ±1 at ±infinity; NaN stays NaN.
+// Error at most 2 ulp everywhere; odd to the bit; ±1 at ±infinity; NaN stays NaN.
 template <class V>
 inline typename V::F Tanh(typename V::F x) {
   const typename V::F one = V::Set(1.0f), zero = V::Zero();
@@ -192,12 +195,12 @@ void ChangeScores(const TileBlock& tile, const ScoreRule& rule) {
 
 }  // namespace
 
-// Dropout of a TileIsa (vector-inl.h): weights that are dropped become 0.
+// Dropout: dropped weights become 0.
 
 namespace {
 
-// The counters that keys [begin, end) of a block need for rows of one sequence: key k has word
-// word[k] of what they give. Words follow one another where keys do.
+// The counters that keys [begin, end) of a block need, for rows of one sequence. Key k takes word
+// word[k] of their output. Words are consecutive where keys are.
 struct KeyCounters {
   int begin = 0, end = 0;
   int32_t first_key = 0;
@@ -224,7 +227,7 @@ struct KeyCounters {
   }
 };
 
-// Bits of words that are dropped, of a row's counters.
+// Bits of dropped words, for a row's counters.
 using DroppedWords = uint32_t[kKeyBlock / kCountersAtOnce + 2];
 
 // Bit i: key k + i is dropped.

@@ -1,4 +1,4 @@
-// Compiled with -mavx2 -mfma -mf16c: called only after the CPU has been asked (isa_dispatch.h).
+// Compiled with -mavx2 -mfma -mf16c: call only after isa_dispatch.h has checked the CPU.
 #include <immintrin.h>
 
 #include "worker/kernel/cpu/isa/tile_functions-inl.h"
@@ -10,8 +10,8 @@ struct Avx2 {
   using F = __m256;
   static constexpr int kLanes = 8;
   static constexpr int kDotRun = 32;
-  static constexpr int kPanelVectors =
-      2;  // 6 × 2 accumulators, 2 of B and 1 broadcast: 15 of 16 registers.
+  // 6 × 2 accumulators, 2 of B, 1 broadcast: 15 of 16 registers.
+  static constexpr int kPanelVectors = 2;
 
   static F Zero() { return _mm256_setzero_ps(); }
   static F Set(float v) { return _mm256_set1_ps(v); }
@@ -71,11 +71,11 @@ struct Avx2 {
   }
 
  private:
-  // Of four counters. Each has 8 bytes of a vector: what products leave above its four is not
-  // looked at.
+  // The words of four counters. Each counter has 8 bytes of a vector; the upper four bytes that
+  // products leave are ignored.
   static uint32_t HalfBelow(const uint32_t* counters, const uint32_t* row, const PhiloxKeys& keys,
                             uint32_t threshold) {
-    // So ordered, the words below come out side by side.
+    // In this order the words below come out side by side.
     const __m128i unpacked = _mm_loadu_si128(reinterpret_cast<const __m128i*>(counters));
     __m256i c0 = _mm256_cvtepu32_epi64(_mm_shuffle_epi32(unpacked, _MM_SHUFFLE(3, 1, 2, 0)));
     __m256i c1 = _mm256_set1_epi64x(row[0]), c2 = _mm256_set1_epi64x(row[1]);
@@ -97,7 +97,7 @@ struct Avx2 {
     return EightBelow(_mm256_unpacklo_epi64(first, second), threshold) |
            EightBelow(_mm256_unpackhi_epi64(first, second), threshold) << 8;
   }
-  // There is a comparison of signed numbers only.
+  // AVX2 compares only signed numbers.
   static uint32_t EightBelow(__m256i words, uint32_t threshold) {
     const __m256i sign = _mm256_set1_epi32(INT32_MIN);
     const __m256i bound = _mm256_set1_epi32(static_cast<int>(threshold ^ 0x80000000u));

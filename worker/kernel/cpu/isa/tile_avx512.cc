@@ -1,4 +1,4 @@
-// Compiled with -mavx512f: called only after the CPU has been asked (isa_dispatch.h).
+// Compiled with -mavx512f: call only after isa_dispatch.h has checked the CPU.
 #include "worker/kernel/cpu/isa/avx512_finish-inl.h"
 #include "worker/kernel/cpu/isa/tile_functions-inl.h"
 #include "worker/kernel/cpu/isa/vector_avx512-inl.h"

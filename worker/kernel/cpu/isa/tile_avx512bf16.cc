@@ -1,5 +1,5 @@
-// bf16 by AVX-512's products of pairs; other types as on AVX-512. Compiled for it, and called only
-// after the CPU has been asked (isa_dispatch.h).
+// bf16 by AVX-512's products of pairs; other types as on AVX-512. Compiled for AVX512-BF16: call
+// only after isa_dispatch.h has checked the CPU.
 #include "worker/kernel/cpu/isa/bf16_finish-inl.h"
 #include "worker/kernel/cpu/isa/bf16_pairs-inl.h"
 #include "worker/kernel/cpu/isa/bf16_softmax-inl.h"

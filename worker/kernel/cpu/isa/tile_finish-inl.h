@@ -10,7 +10,8 @@
 namespace annulus {
 namespace {
 
-// As Finish (attention/numerics/partial.h) of a row, with the same bits, rounded to `dtype`.
+// The epilogue of a row: as Finish (attention/numerics/partial.h), with the same bits, rounded to
+// `dtype`.
 inline void FinishRow(const float* sums, const RowDivision& by, int dim, DataType dtype,
                       std::byte* out) {
   alignas(64) float row[kMaxHeadDim];

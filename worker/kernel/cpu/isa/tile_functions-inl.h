@@ -10,6 +10,8 @@
 #include "worker/kernel/cpu/isa/tile_softmax-inl.h"
 #include "worker/kernel/cpu/isa/vector-inl.h"
 
+// Makes a TileIsa of fp32 loops from a vector type. Included by the tile_*.cc file of each
+// instruction set and by amx_isa-inl.h. Start at MakeTileIsa: each member names its template.
 namespace annulus {
 namespace {
 

@@ -19,7 +19,7 @@ inline typename V::F LoadElements(DataType dtype, const std::byte* at) {
   return V::LoadFp16(at);
 }
 
-// Converts one row; writes whole vectors, zeros past `dim`.
+// Converts one row. Writes whole vectors, with zeros past `dim`.
 template <class V>
 inline void ConvertRow(DataType dtype, const std::byte* row, int dim, float* out) {
   const int bytes = dtype == DataType::kFp32 ? 4 : 2;
@@ -32,7 +32,7 @@ inline void ConvertRow(DataType dtype, const std::byte* row, int dim, float* out
   V::Store(out + d, LoadElements<V>(dtype, tail));
 }
 
-// Elements [begin, begin + kLanes) of a row of `dim`, zeros past its end.
+// Elements [begin, begin + kLanes) of a row of `dim`, with zeros past its end.
 template <class V>
 inline typename V::F LoadPart(DataType dtype, const std::byte* row, int begin, int dim) {
   const int bytes = dtype == DataType::kFp32 ? 4 : 2;
@@ -84,12 +84,12 @@ bool PackValues(const ElementRows& rows, const uint8_t* present, int count, int 
   return SumOfLanes<V>(poison) == 0.0f;
 }
 
-// Whole vectors are stored where kRowGroup floats belong: the next store, of the next dimension or
-// group, puts right what one of them spills. So `out` has room for a vector more.
+// Stores whole vectors in the place of kRowGroup floats. The next store, of the next dimension or
+// group, overwrites the excess. So `out` needs room for one vector more.
 template <class V>
 void PackQueries(const QueryRows& rows, double scale, float* out) {
   constexpr int kParts = (kRowGroup + V::kLanes - 1) / V::kLanes;
-  // Its own rounding would weigh as much as all others.
+  // A rounding of the scale itself would weigh as much as all others together.
   const TwoParts parts = PartsOf(scale);
   const typename V::F scale_high = V::Set(parts.high), scale_low = V::Set(parts.low);
   for (int begin = 0; begin < rows.count; begin += kRowGroup, out += rows.dim * kRowGroup) {

@@ -5,9 +5,12 @@
 
 #include "worker/kernel/cpu/isa/vector-inl.h"
 
+// The two matrix products of a TileIsa, as templates over a vector type (vector-inl.h). Included by
+// tile_functions-inl.h, gradient_functions-inl.h and bf16_pairs-inl.h. Start at Score and
+// Accumulate at the end; the micro-kernels are ScorePanel and AccumulatePanel.
 namespace annulus {
 
-// The accumulators of a micro-kernel (vector-inl.h).
+// The accumulators of a micro-kernel.
 
 namespace {
 
@@ -36,22 +39,22 @@ struct Sums {
 
 }  // namespace
 
-// What the matrix products of a TileIsa ask memory for (vector-inl.h).
+// Prefetches of the products.
 
 namespace {
 
 inline constexpr int kLineFloats = 16;
 
-// Panels that are read one after the other lie so in memory, each far larger than what the row
-// groups of a tile have of their own. So while a panel is read the next is asked for, from wherever
-// it lies: each row group asks for its part, a line in so many steps.
+// Panels are contiguous in the order of reading, and each is far larger than the rows of a row
+// group. So while the loop reads a panel, it prefetches the next one, wherever that lies. Each row
+// group prefetches its part: one line every kAskEvery steps.
 template <class V>
 inline constexpr int kAskEvery = kTileRows / kRowGroup* kLineFloats /
                                  (kPanel<V> > kLineFloats ? kPanel<V> : kLineFloats);
 
 class NextPanel {
  public:
-  // Behind the panel at `panel`, of `steps` steps, for the row group of that number.
+  // The part after the panel at `panel`, which has `steps` steps, for row group number `group`.
   template <class V>
   static NextPanel Of(const float* panel, int steps, int group) {
     const int64_t lines = int64_t{steps / kAskEvery<V>} * (group % (kTileRows / kRowGroup));
@@ -65,19 +68,19 @@ class NextPanel {
 
  private:
   explicit NextPanel(uintptr_t line) : line_(line) {}
-  uintptr_t line_;  // Perhaps of nothing: it is not read.
+  uintptr_t line_;  // May point past the buffer: it is never read.
 };
 
 }  // namespace
 
-// The micro-kernels of the matrix products of a TileIsa (vector-inl.h): a row group and a panel.
+// The micro-kernels: one row group and one panel.
 
 namespace {
 
 // ROWS query rows × VECTORS vectors of keys: one panel, or its first part. Products are summed in
-// runs of V::kDotRun dimensions, runs then in order: with 32 of fp32, half the rounding error of
-// one long chain at 128 dimensions, for 3 % of the time. Flat, as everything that holds Sums: one
-// lambda that is called costs twice the time of the products.
+// runs of V::kDotRun dimensions, and runs in order. With runs of 32 in fp32, the rounding error is
+// half that of one long chain at 128 dimensions, for 3 % of the time. Marked flatten, like every
+// function with Sums: one lambda that is not inlined takes twice the time of the products.
 template <class V, int ROWS, int VECTORS>
 __attribute__((flatten)) void ScorePanel(const float* q, const float* k, int dim, float* scores,
                                          NextPanel next) {
@@ -103,7 +106,7 @@ __attribute__((flatten)) void ScorePanel(const float* q, const float* k, int dim
 struct ValuePanel {
   const float* weights;  // [ROWS][kKeyBlock]
   const float* values;   // [kKeyBlock][panel], or pairs (bf16_pairs-inl.h)
-  const KeySpan* spans;  // The keys, or pairs, to take: a weight that is left out counts as 0.
+  const KeySpan* spans;  // The keys, or pairs, to use: the others count as weight 0.
   int span_count;
   const float* alpha;
   float* sums;
@@ -133,7 +136,7 @@ __attribute__((flatten)) void AccumulatePanel(const ValuePanel& p) {
   });
 }
 
-// The functions for VECTORS vectors, by row count − 1.
+// The functions for VECTORS vectors, indexed by row count − 1.
 template <class V, int VECTORS>
 struct PanelFunctions {
   decltype(&ScorePanel<V, 1, 1>) score[kRowGroup] = {
@@ -164,11 +167,11 @@ inline int VectorsOf(int elements) {
 
 }  // namespace
 
-// The two matrix products of a TileIsa (vector-inl.h).
+// The matrix products.
 
 namespace {
 
-// The panel is the outer loop: it stays in a near cache while all row groups pass.
+// The panel is the outer loop: it stays in a near cache for all row groups.
 template <class V>
 void Score(const TileBlock& tile) {
   for (int begin = 0; begin < kKeyBlock; begin += kPanel<V>) {
@@ -186,7 +189,7 @@ void Score(const TileBlock& tile) {
   }
 }
 
-// Rows [row, row + rows) and a panel of columns.
+// Rows [row, row + rows) and one panel of columns.
 template <class V>
 inline void AccumulateRows(const TileBlock& tile, int row, int rows, int column,
                            const KeySpan* spans, int count) {
@@ -214,7 +217,7 @@ void Accumulate(const TileBlock& tile) {
   }
 }
 
-// One sum over all spans, as above: what lies between would have been multiplied by 0.
+// One sum over all spans, as above: the keys between them would be multiplied by 0.
 template <class V>
 void AccumulateRow(const TileBlock& row, const KeySpan* spans, int count) {
   for (int column = 0; column < row.value_dim; column += kPanel<V>) {

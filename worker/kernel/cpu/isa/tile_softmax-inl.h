@@ -3,12 +3,12 @@
 
 #include "worker/kernel/cpu/isa/vector-inl.h"
 
-// The softmax of a TileIsa (vector-inl.h).
+// The online softmax of a TileIsa (vector-inl.h).
 
 namespace annulus {
 namespace {
 
-// 2^t for t <= about 0; exactly 1 at 0, exactly 0 at −inf; NaN stays NaN. Relative error 3e-8.
+// 2^t for t <= about 0. Exactly 1 at 0, exactly 0 at −inf; NaN stays NaN. Relative error 3e-8.
 template <class V>
 inline typename V::F Exp2(typename V::F t) {
   // Adding 1.5 · 2^23 rounds t to an integer in the low bits; 127 makes it the biased exponent.
@@ -29,8 +29,8 @@ inline typename V::F Exp2(typename V::F t) {
 inline constexpr float kLog2e = 1.44269504088896340736f;
 inline constexpr float kMinusInf = -__builtin_inff();
 
-// Of the scores of a row, in any lane. The part begins at a multiple of two vectors, so that the
-// lane and the accumulator of a key depend on its place in the block only.
+// The largest scores of a row, per lane. The part begins at a multiple of two vectors, so that the
+// lane and the accumulator of a key depend only on its place in the block.
 template <class V>
 inline typename V::F LargestScores(const float* scores, KeySpan part) {
   constexpr int kLanes = V::kLanes;
@@ -44,7 +44,7 @@ inline typename V::F LargestScores(const float* scores, KeySpan part) {
   return V::Max(top0, top1);
 }
 
-// Scores become weights; returns their sums, in any lane.
+// Turns scores into weights. Returns their sums, per lane.
 template <class V>
 inline typename V::F Weigh(float* scores, KeySpan part, typename V::F reference) {
   constexpr int kLanes = V::kLanes;
@@ -64,8 +64,9 @@ inline typename V::F Weigh(float* scores, KeySpan part, typename V::F reference)
   return V::Add(sum0, sum1);
 }
 
-// As many rows as there are lanes, of which `count` are there: what is done once for a row is done
-// for all at once, and no row waits for another's maximum. A row that sees nothing keeps its state.
+// Processes as many rows as there are lanes, of which `count` exist. Work that is done once per row
+// is done for all at once, and no row waits for another's maximum. A row that sees no key keeps its
+// state.
 template <class V>
 inline void SoftmaxRows(const TileBlock& tile, int row, int count) {
   constexpr int kLanes = V::kLanes;
@@ -78,7 +79,7 @@ inline void SoftmaxRows(const TileBlock& tile, int row, int count) {
   const auto max = [](typename V::F a, typename V::F b) { return V::Max(a, b); };
   const typename V::F old_max = V::Load(tile.max + row);
   const typename V::F new_max = V::Max(AcrossRows<V>(rows, max), old_max);
-  // Nothing but −inf so far: any finite reference gives weights of 0.
+  // All scores were −inf so far: any finite reference gives weights of 0.
   const typename V::F least = V::Set(-__FLT_MAX__);
   const typename V::F reference = V::IfLess(new_max, least, V::Zero(), new_max);
   float references[kLanes];
@@ -91,7 +92,7 @@ inline void SoftmaxRows(const TileBlock& tile, int row, int count) {
   const typename V::F alpha = Exp2<V>(V::Mul(V::Sub(old_max, reference), V::Set(kLog2e)));
   V::Store(tile.alpha + row, alpha);
   V::Store(tile.weight + row, V::Fma(V::Load(tile.weight + row), alpha, block_weight));
-  // A row whose every score is NaN has a maximum of −inf, which would say "nothing seen": its
+  // A row whose every score is NaN has a maximum of −inf, which would mean "has seen no key". Its
   // weight is NaN, and becomes its maximum.
   const typename V::F seen = V::Add(new_max, block_weight);
   V::Store(tile.max + row, V::IfLess(new_max, least, seen, new_max));

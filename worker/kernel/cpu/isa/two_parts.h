@@ -6,13 +6,14 @@
 namespace annulus {
 namespace {
 
-// A factor as a sum of two, for products that are rounded as one in double would be. Both have its
-// sign and neither is 0 unless it is: an infinity times them is that infinity, not NaN.
+// A factor as a sum of two, for products that are rounded only once, as if made in double. Both
+// parts have its sign, and neither is 0 unless the factor is. So an infinity times them is that
+// infinity, not NaN.
 struct TwoParts {
   float high = 0, low = 0;
 };
 
-// `factor`: 0, or far from where fp32 ends.
+// Requires: `factor` is 0, or far from the limits of fp32.
 inline TwoParts PartsOf(double factor) {
   TwoParts parts;
   parts.high = static_cast<float>(factor);

@@ -7,16 +7,20 @@
 #include "worker/kernel/cpu/isa/bf16_pairs-inl.h"
 #include "worker/kernel/cpu/isa/decode_rows-inl.h"
 
+// The unpacked path (decoding) for bf16, by products of pairs (bf16_pairs-inl.h). Compiled for
+// AVX512-BF16 and included by tile_avx512bf16.cc. Start at AttendUnpackedPairs and AttendPairs at
+// the end. Scores come from ScoreGroup for a whole group of slots, otherwise from
+// ScoreUnpackedKeys; values from AddUnpackedValues.
 namespace annulus {
 
-// Scores of keys of bf16 as they lie, by products of pairs (unpacked_bf16_pairs-inl.h).
+// Scores of keys in place.
 
 namespace {
 
 struct UnpackedCall {
   explicit UnpackedCall(const UnpackedRows& unpacked) : rows(unpacked) {
     for (int k = 0; k < kUnpackedKeys; ++k) {
-      // Behind the last row it stands in: nobody sees the key.
+      // After the last row, its address again: no slot sees these keys.
       const int64_t row = MinInt(k, rows.count - 1);
       keys[k] = rows.keys + row * rows.key_stride;
       values[k] = rows.values + row * rows.value_stride;
@@ -25,9 +29,9 @@ struct UnpackedCall {
 
   const UnpackedRows& rows;
   const std::byte *keys[kUnpackedKeys], *values[kUnpackedKeys];
-  bool fetch = true;  // Once for all slots.
+  bool fetch = true;  // Prefetch: once for all slots.
   bool is_turned = false;
-  __m512 turned[kMaxHeadDim / 2];  // A pair of dimensions of all keys each.
+  __m512 turned[kMaxHeadDim / 2];  // One pair of dimensions of all keys each.
 };
 
 inline void TurnKeys(UnpackedCall& call) {
@@ -43,16 +47,17 @@ inline void TurnKeys(UnpackedCall& call) {
   }
 }
 
-// Number `n` of the lines that the keys of a call take, of those that come later.
+// Prefetches line `n` of the lines of a later call's keys.
 inline void FetchLine(const UnpackedCall& call, int n) {
   constexpr int kLine = 64;
   FetchAhead<1>(call.keys[n % kUnpackedKeys] + int64_t{n / kUnpackedKeys} * kLine,
                 call.rows.keys_ahead);
 }
 
-// Asks for a line of keys beside the products of each pair: all at once, while keys are turned,
-// they would wait for one another, and memory would idle meanwhile. In two sums, of even pairs and
-// of odd ones, for any number of slots: a row has the same bits whatever its neighbours.
+// Scores by transposed keys. Prefetches a line of keys next to the products of each pair. All at
+// once, during the transposition, the prefetches would wait for one another, and memory would idle
+// afterwards. There are two sums, of even pairs and of odd ones, for any number of slots, so a
+// row's bits do not depend on its neighbours.
 template <int SLOTS>
 __attribute__((flatten)) void ScoreUnpackedKeys(const UnpackedCall& call, const RowSlot* slots,
                                                 float (*scores)[kUnpackedKeys]) {
@@ -79,9 +84,8 @@ __attribute__((flatten)) void ScoreUnpackedKeys(const UnpackedCall& call, const 
 
 }  // namespace
 
-// Scores of a whole group of query slots (unpacked_rows.h), whose vectors hold two pairs of
-// dimensions of each slot. A key's own two pairs are what the CPU repeats when it loads them, so
-// that no key is turned.
+// Scores of a whole group of query slots (unpacked_rows.h). A vector has two pairs of dimensions of
+// each slot. The CPU broadcasts a key's own two pairs when it loads them, so no key is transposed.
 
 namespace {
 
@@ -91,23 +95,23 @@ inline bool IsWholeGroup(const RowSlot* slots) {
          slots[kUnpackedSlots - 1].query == slots[0].query + kGap;
 }
 
-// Not keys that are fewer than they could be, nor half a pair of pairs.
+// False for fewer than kUnpackedKeys keys, and for half a pair of pairs.
 inline bool ScoresGroups(const UnpackedRows& rows) {
   return rows.count == kUnpackedKeys && rows.head_dim % 4 == 0;
 }
 
-// of[k]: of key k two sums of each slot → scores of each slot, in the order of keys.
+// of[k] has two sums of each slot for key k → scores of each slot, in the order of keys.
 inline void StoreGroupScores(const __m512 (&of)[kUnpackedKeys], __m512 scale,
                              float (*scores)[kUnpackedKeys]) {
   constexpr __mmask16 kAll = Avx512::kAll;
-  __m512 twos[kUnpackedKeys / 2];  // In each quarter, of its two slots by two keys.
+  __m512 twos[kUnpackedKeys / 2];  // In each quarter, its two slots by two keys.
   Unroll<kUnpackedKeys / 2>([&](int i) {
     const __m512 even = _mm512_maskz_shuffle_ps(kAll, of[2 * i], of[2 * i + 1], 0x88);
     const __m512 odd = _mm512_maskz_shuffle_ps(kAll, of[2 * i], of[2 * i + 1], 0xdd);
     twos[i] = Avx512::Mul(Avx512::Add(even, odd), scale);
   });
   Unroll<2>([&](int second) {
-    __m512 fours[4];  // In each quarter, of one of its slots four keys.
+    __m512 fours[4];  // In each quarter, four keys of one of its slots.
     Unroll<4>([&](int i) {
       fours[i] = second ? _mm512_maskz_shuffle_ps(kAll, twos[2 * i], twos[2 * i + 1], 0xdd)
                         : _mm512_maskz_shuffle_ps(kAll, twos[2 * i], twos[2 * i + 1], 0x88);
@@ -116,7 +120,7 @@ inline void StoreGroupScores(const __m512 (&of)[kUnpackedKeys], __m512 scale,
     const __m512 low_odd = Avx512::Lanes<0xdd>(fours[0], fours[1]);
     const __m512 high = Avx512::Lanes<0x88>(fours[2], fours[3]);
     const __m512 high_odd = Avx512::Lanes<0xdd>(fours[2], fours[3]);
-    // Quarters 0 and 2 of each, then 1 and 3: keys of slots 0, 4, 2 and 6, or the next ones.
+    // Quarters 0 and 2 of each, then 1 and 3: keys of slots 0, 4, 2 and 6, or of the next ones.
     Avx512::Store(scores[0 + second], Avx512::Lanes<0x88>(low, high));
     Avx512::Store(scores[4 + second], Avx512::Lanes<0xdd>(low, high));
     Avx512::Store(scores[2 + second], Avx512::Lanes<0x88>(low_odd, high_odd));
@@ -124,7 +128,7 @@ inline void StoreGroupScores(const __m512 (&of)[kUnpackedKeys], __m512 scale,
   });
 }
 
-// Two pairs of each key.
+// Adds the products of two pairs of each key.
 inline void AddGroupProducts(const std::byte* keys, int64_t stride, __m512 query,
                              __m512 (&sums)[kUnpackedKeys]) {
   Unroll<kUnpackedKeys>([&](int k) {
@@ -149,7 +153,7 @@ __attribute__((flatten)) inline void ScoreGroup(const UnpackedCall& call, const 
     const int end = MinInt(kLinePairs, call.rows.head_dim / 2 - first);
     for (int pair = 0; pair < end; pair += 2, queries += 2 * kUnpackedSlots) {
       const std::byte* keys = line + pair * sizeof(float);
-      // Else the compiler has an address in a register for each key.
+      // Without this, the compiler holds one address per key in a register.
       asm("" : "+r"(keys));
       Unroll<2>([&](int i) { FetchAhead<1>(fetched + i * stride, ahead); });
       fetched += 2 * stride;
@@ -162,23 +166,24 @@ __attribute__((flatten)) inline void ScoreGroup(const UnpackedCall& call, const 
 
 }  // namespace
 
-// Few query slots against keys and values of bf16 as they lie (decode_rows-inl.h), by products of
-// pairs (bf16_pairs-inl.h). Slots that share their keys multiply more than memory brings meanwhile:
-// pairs are half the work, and no number is widened. Scores have a key in each lane, so that none
-// is summed across lanes: for that the keys of a call are transposed, once for all slots.
+// All slots of a call. Slots that share their keys take longer to multiply than memory takes to
+// deliver: pairs halve that work, and no number is widened. ScoreUnpackedKeys has one key per lane,
+// so that it sums nothing across lanes. For that the keys of a call are transposed, once for all
+// slots.
 
 namespace {
 
-inline constexpr int kUnpackedPairs = kUnpackedKeys / 2;  // Neighbouring keys.
+inline constexpr int kUnpackedPairs = kUnpackedKeys / 2;  // Pairs of neighbouring keys.
 
-// Weights, rounded, of some slots, whose sums are multiplied by their alphas.
+// Rounded weights and rescale factors of some slots.
 template <int SLOTS>
 struct PairWeights {
   alignas(64) float pairs[SLOTS][kUnpackedPairs];
   float alphas[SLOTS];
 };
 
-// Columns of pairs lie by fours in turn in `low` and `high`, as the CPU interleaves two rows.
+// `low` and `high` hold columns of pairs in alternating runs of four, as the CPU interleaves two
+// rows.
 inline __m512 FirstColumns(__m512 low, __m512 high) {
   const __m512i from = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   return _mm512_permutex2var_ps(low, from, high);
@@ -189,7 +194,8 @@ inline __m512 LastColumns(__m512 low, __m512 high) {
   return _mm512_permutex2var_ps(low, from, high);
 }
 
-// `seen`: of one slot alone, whose unseen values may be NaN or infinite.
+// `seen`: the bits of the keys to use, read only if SLOTS is 1. Values of other keys may be NaN or
+// infinite.
 template <int SLOTS>
 __attribute__((flatten)) void AddUnpackedValues(const UnpackedCall& call,
                                                 const PairWeights<SLOTS>& weights,

@@ -8,42 +8,43 @@
 
 namespace annulus {
 
-// What few query slots attend to without packing it (row_loop.h).
+// The unpacked path for few query slots: keys and values are read in place (row_loop.h).
 
-inline constexpr int kUnpackedKeys = 16;  // Keys that are attended to at once as they lie.
+inline constexpr int kUnpackedKeys = 16;  // Keys that are attended to at once.
 inline constexpr uint16_t kSeesAll = 0xffff;
-inline constexpr int kUnpackedSlots = 8;  // Whose pairs lie in groups.
+inline constexpr int kUnpackedSlots = 8;  // Slots of a group, whose query pairs are interleaved.
 
-// Neighbouring rows of one key/value head as they lie, no alignment.
+// Neighbouring rows of one key/value head, in place, with no alignment.
 struct UnpackedRows {
   DataType dtype = DataType::kUnspecified;
-  const std::byte *keys = nullptr, *values = nullptr;  // Of the first row.
+  const std::byte *keys = nullptr, *values = nullptr;  // The first row.
   int64_t key_stride = 0, value_stride = 0;            // bytes
   int count = 0;                                       // 1 … kUnpackedKeys
   int head_dim = 0, value_dim = 0;
-  float score_scale = 1;  // Of products of queries that are not scaled.
-  // From what is read to what will be read soon: bytes. 0: unknown.
+  float score_scale = 1;  // The factor of products of unscaled queries.
+  // The distance in bytes from the rows read now to those read soon, for prefetches. 0: unknown.
   int64_t keys_ahead = 0, values_ahead = 0;
 };
 
-// A query row and head, with its running state. Numbers behind the last dimension, to a multiple of
+// A query row and head, with its running state. Numbers after the last dimension, to a multiple of
 // kUnpackedKeys, are 0.
 struct RowSlot {
-  // Times the job's scale. Or pairs of bf16 numbers as they came (TileIsa::unpacked_pairs), beside
-  // those of up to kUnpackedSlots slots of its head, in lines of two pairs each: [pairs / 2]
-  // [kUnpackedSlots][2], where lines are aligned and this slot's first pair is what it points to.
+  // The query times the job's scale. Or, with TileIsa::unpacked_pairs, unscaled pairs of bf16
+  // numbers. These are interleaved with those of up to kUnpackedSlots slots of the head, in aligned
+  // lines of two pairs each: [pairs / 2][kUnpackedSlots][2]. `query` then points to this slot's
+  // first pair.
   const float* query = nullptr;
   float* sums = nullptr;
-  float* weights = nullptr;  // [kUnpackedKeys], which add up to the slot's.
+  float* weights = nullptr;  // [kUnpackedKeys]; the slot's sum of weights is their total.
   float max = 0;
-  uint16_t seen = 0;  // Bit i: sees key i, which is below the count.
+  uint16_t seen = 0;  // Bit i: sees key i; i < UnpackedRows::count.
 };
 
-// Brings slots, at least one, up to date with the rows: scores, softmax and values. Values that a
-// slot does not see are not multiplied for it.
+// Brings slots, at least one, up to date with the rows: scores, online softmax and values. Masked
+// values are not multiplied.
 using AttendRowsFunction = void(const UnpackedRows& rows, RowSlot* slots, int count);
 
-AttendRowsFunction AttendRowsAvx512;  // kAvx512Isa's.
+AttendRowsFunction AttendRowsAvx512;  // The function of kAvx512Isa.
 
 }  // namespace annulus
 

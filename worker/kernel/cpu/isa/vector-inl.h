@@ -5,19 +5,24 @@
 
 #include "worker/kernel/cpu/isa/tile_isa.h"
 
-// The functions of a TileIsa as templates over a vector type V. Included by the tile_*.cc files
-// only, each of which is compiled for its own instruction set: everything here has internal linkage
-// and uses nothing inline from elsewhere, so that no function compiled for a newer CPU is ever
-// picked for an older one.
+// The vector layer of a TileIsa: its functions are templates over a vector type V. Only the
+// tile_*.cc files include this, each compiled for its own instruction set. So everything here has
+// internal linkage and uses no inline function from elsewhere. Otherwise the linker might pick a
+// function compiled for a newer CPU for an older one.
 //
-// V offers: kLanes; kPanelVectors (vectors of a panel); F, a vector of floats; Zero, Set, Load,
-// Store, LoadBf16, LoadFp16 (unaligned); Add, Sub, Mul, Div, Fma(a, b, c) = a·b + c; AddTerm(a, b,
-// c), what products of matrices are summed by; kDotRun, over how many terms before they are added
-// to those of earlier runs; Max(a, b) = b where either is NaN; IfLess(a, b, x, y): x where a < b,
-// else y; Choose(bits, x, y): x where bit i of `bits` is 1, else y; Distance(n, at): |n − at[i]| of
-// integers, as floats; WordsBelow, as WordsBelowOneByOne (philox_words-inl.h); ShiftToExponent(a):
-// the bits of a, shifted left by 23, as floats; Transpose(rows): rows[i][j] and rows[j][i] change
-// places.
+// V has these members:
+// - kLanes; kPanelVectors: vectors of a panel; F: a vector of floats.
+// - Zero, Set, Load, Store, LoadBf16, LoadFp16 (unaligned).
+// - Add, Sub, Mul, Div; Fma(a, b, c) = a·b + c.
+// - AddTerm(a, b, c): one term of the sums of matrix products; kDotRun: terms per run, after which
+//   a run's sum is added to those of earlier runs.
+// - Max(a, b): b if either is NaN.
+// - IfLess(a, b, x, y): x where a < b, else y.
+// - Choose(bits, x, y): x where bit i of `bits` is 1, else y.
+// - Distance(n, at): |n − at[i]| of integers, as floats.
+// - WordsBelow: as WordsBelowOneByOne (philox_words-inl.h).
+// - ShiftToExponent(a): the bits of a, shifted left by 23, as floats.
+// - Transpose(rows): swaps rows[i][j] and rows[j][i].
 
 namespace annulus {
 namespace {
@@ -25,7 +30,7 @@ namespace {
 template <class V>
 inline constexpr int kPanel = V::kLanes* V::kPanelVectors;
 
-// Calls fn(0) … fn(COUNT − 1) in straight code: arrays indexed so become registers.
+// Calls fn(0) … fn(COUNT − 1) without a loop, so that arrays with these indexes become registers.
 template <class Fn, int... I>
 inline __attribute__((always_inline)) void UnrollOver(std::integer_sequence<int, I...>,
                                                       const Fn& fn) {
@@ -38,8 +43,8 @@ inline __attribute__((always_inline)) void Unroll(const Fn& fn) {
 
 inline int MinInt(int a, int b) { return a < b ? a : b; }
 
-// Keys of the block that `score` writes for a row and `softmax` or `weigh` reads; none where its
-// group sees none. Of a TileBlock or a GradientTile.
+// Keys of the block that `score` writes for a row and `softmax` or `weigh` reads; none if its row
+// group sees none. For a TileBlock or a GradientTile.
 template <class V, class Tile>
 inline KeySpan WrittenPart(const Tile& tile, int row) {
   const int begin = tile.group_begin[row / kRowGroup], end = tile.group_end[row / kRowGroup];
@@ -66,7 +71,7 @@ inline float SumOfLanes(typename V::F v) {
   return lane[0];
 }
 
-// What `join` makes of the lanes of each of rows, in the lane of its number.
+// Reduces the lanes of each row with `join`; lane r of the result is row r's.
 template <class V, class Join>
 inline typename V::F AcrossRows(typename V::F (&rows)[V::kLanes], const Join& join) {
   V::Transpose(rows);

@@ -17,11 +17,11 @@ struct Avx512 {
   using F = __m512;
   static constexpr int kLanes = 16;
   static constexpr int kDotRun = 32;
-  static constexpr int kPanelVectors =
-      4;  // 6 × 4 accumulators, 4 of B and 1 broadcast: 29 of 32 registers.
+  // 6 × 4 accumulators, 4 of B, 1 broadcast: 29 of 32 registers.
+  static constexpr int kPanelVectors = 4;
 
-  // GCC 12's unmasked forms of these start from an undefined register, which its own warning then
-  // reports.
+  // GCC 12's unmasked forms of these start from an undefined register, and its own warning then
+  // reports that.
   static constexpr __mmask16 kAll = 0xffff;
   static constexpr __mmask8 kEight = 0xff;
 
@@ -55,17 +55,17 @@ struct Avx512 {
     const __m512i apart = _mm512_sub_epi32(_mm512_set1_epi32(n), _mm512_loadu_si512(at));
     return _mm512_maskz_cvtepi32_ps(kAll, _mm512_maskz_abs_epi32(kAll, apart));
   }
-  // Each counter has 8 bytes of a vector: what products leave above its four is not looked at.
+  // Each counter has 8 bytes of a vector; the upper four bytes that products leave are ignored.
   static uint32_t WordsBelow(const uint32_t* counters, const uint32_t* row, const PhiloxKeys& keys,
                              uint32_t threshold) {
-    // So ordered, the words below come out side by side.
+    // In this order the words below come out side by side.
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     const __m256i unpacked = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(counters));
     __m512i c0 = _mm512_maskz_cvtepu32_epi64(kEight, _mm256_permutevar8x32_epi32(unpacked, order));
     __m512i c1 = _mm512_set1_epi64(row[0]), c2 = _mm512_set1_epi64(row[1]);
     __m512i c3 = _mm512_set1_epi64(row[2]);
     const __m512i times_a = _mm512_set1_epi64(kPhiloxA), times_b = _mm512_set1_epi64(kPhiloxB);
-    constexpr int kXor = 0x96;  // Of three.
+    constexpr int kXor = 0x96;  // Exclusive or of three.
     for (int round = 0; round < kPhiloxRounds; ++round) {
       const __m512i a = _mm512_maskz_mul_epu32(kEight, c0, times_a);
       const __m512i b = _mm512_maskz_mul_epu32(kEight, c2, times_b);
@@ -115,7 +115,7 @@ struct Avx512 {
     }
   }
 
-  // Quarters of a and b: 0x88 the even ones, 0xdd the odd ones.
+  // Quarters of a and b: 0x88 picks the even ones, 0xdd the odd ones.
   template <int PICK>
   static F Lanes(F a, F b) {
     return _mm512_maskz_shuffle_f32x4(kAll, a, b, PICK);

@@ -10,9 +10,9 @@
 namespace annulus {
 namespace {
 
-// A vector type for tile_functions-inl.h in the compiler's own vectors: any CPU, any width. The
-// portable path uses it at the width of the baseline; tests use it at the width of AVX-512 to run
-// that path's loops anywhere.
+// A vector type for tile_functions-inl.h from the compiler's own vectors: any CPU, any width. The
+// portable path uses it at the width of the baseline. Tests use it at the width of AVX-512, to run
+// that path's loops on any CPU.
 template <int LANES, int PANEL_VECTORS>
 struct GenericVector {
   typedef float F __attribute__((vector_size(LANES * 4)));

@@ -16,9 +16,9 @@ using CudnnDescriptor = void*;
 using CudnnStatus = int;
 inline constexpr CudnnStatus kCudnnSuccess = 0;
 
-// What is used of cuDNN's backend enumerations, under their values there
-// (tests/worker/kernel/cuda/cudnn/cudnn_graph_test.cc asks the real library for graphs made of
-// them).
+// The parts of cuDNN's backend enumerations that we use, with cuDNN's values.
+// tests/worker/kernel/cuda/cudnn/cudnn_graph_test.cc checks them: it makes graphs with the real
+// library.
 
 // cudnnBackendDescriptorType_t.
 enum class CudnnKind : int {
@@ -103,18 +103,19 @@ inline constexpr int kCudnnMul = 1, kCudnnDiv = 6, kCudnnSub = 9, kCudnnExp = 13
 inline constexpr int kCudnnAdd = 0, kCudnnMax = 3;
 inline constexpr int kCudnnModeA = 3;
 
-// What we ask of cuDNN, as it names it: the real one is of cudnn_library.h, tests bring a stand-in.
-// Descriptors may be made and changed by any thread; a handle's calls come from one.
+// The functions of cuDNN that we use, under cuDNN's names. cudnn_library.h has the real one; tests
+// have a fake. Any thread may make and change descriptors. All calls with a handle come from one
+// thread.
 class CudnnApi {
  public:
   virtual ~CudnnApi() = default;
 
-  // As 91900.
+  // 91900 for 9.19.0.
   virtual int64_t Version() = 0;
   // The last error of this thread, for logs; may be empty.
   virtual std::string LastError() = 0;
 
-  // On the thread's current device.
+  // For the thread's current device.
   virtual CudnnStatus CreateHandle(CudnnHandle* handle) = 0;
   virtual CudnnStatus DestroyHandle(CudnnHandle handle) = 0;
   virtual CudnnStatus SetStream(CudnnHandle handle, CudaStream stream) = 0;
@@ -123,11 +124,11 @@ class CudnnApi {
   virtual CudnnStatus Destroy(CudnnDescriptor descriptor) = 0;
   virtual CudnnStatus Set(CudnnDescriptor descriptor, CudnnName name, CudnnType type, int64_t count,
                           const void* values) = 0;
-  // Room for `room` values; *count: how many there are.
+  // `values` has room for `room` values. Sets *count to the number of values.
   virtual CudnnStatus Get(CudnnDescriptor descriptor, CudnnName name, CudnnType type, int64_t room,
                           int64_t* count, void* values) = 0;
   virtual CudnnStatus Finalize(CudnnDescriptor descriptor) = 0;
-  // Queued on the handle's stream.
+  // Queues the plan on the handle's stream.
   virtual CudnnStatus Execute(CudnnHandle handle, CudnnDescriptor plan,
                               CudnnDescriptor variant_pack) = 0;
 };

@@ -9,7 +9,7 @@
 namespace annulus::cuda {
 namespace {
 
-// Of a graph's tensors: what is bound to memory, and what stays inside.
+// The tensors of a graph: some are bound to memory, others are virtual.
 enum TensorNumber : int64_t {
   kQ = 1,
   kK,
@@ -32,7 +32,7 @@ auto Tied(const CudnnShape& s) {
                   s.q_stride, s.kv_stride, s.out_stride);
 }
 
-// Makes and fills descriptors; after the first error it does nothing more.
+// Makes and fills descriptors. After the first error it does nothing more.
 class Maker {
  public:
   explicit Maker(CudnnApi* api) : api_(api) {}
@@ -113,7 +113,7 @@ class GraphMaker {
                ops_.data());
     if (target.handle != nullptr)
       maker_.Set(CudnnName::kGraphHandle, CudnnType::kHandle, target.handle);
-    // So that kernels serve other lengths, heads and dimensions too.
+    // One compiled kernel then serves other lengths, head counts and dimensions.
     maker_.Set(CudnnName::kGraphDynamicShape, CudnnType::kBoolean, true);
     return maker_.End();
   }
@@ -193,7 +193,7 @@ class GraphMaker {
   std::vector<CudnnDescriptor> ops_;
 };
 
-// The engine that the heuristics put first, of those that support the graph.
+// The engine that the heuristics rank first among those that support the graph.
 absl::StatusOr<CudnnOwned> ChooseEngine(const CudnnTarget& target, const CudnnOwned& graph,
                                         std::vector<CudnnOwned>* parts) {
   Maker maker(target.api);

@@ -14,29 +14,29 @@
 
 namespace annulus::cuda {
 
-// Attention of `rows` queries to `keys` keys, all of them visible: what one graph of cuDNN does.
-// Strides are elements from a row to the next, multiples of 16 bytes; a head's numbers lie side by
-// side, and heads one after the other.
+// Attention of `rows` queries to `keys` keys, all visible: the work of one cuDNN graph. Strides are
+// in elements from row to row, and multiples of 16 bytes. The numbers of a head are contiguous, and
+// so are heads.
 struct CudnnShape {
   DataType dtype = DataType::kBf16;  // Or fp16.
   int32_t head_dim = 0, value_dim = 0;
   int32_t q_heads = 0, kv_heads = 0;
   int64_t rows = 0, keys = 0;
-  int64_t q_stride = 0, kv_stride = 0;  // kv: of keys and of values.
-  int64_t out_stride = 0;               // Of out, max and weight, all fp32.
+  int64_t q_stride = 0, kv_stride = 0;  // kv_stride is that of keys and of values.
+  int64_t out_stride = 0;               // For out, max and weight, all fp32.
   friend bool operator==(const CudnnShape& a, const CudnnShape& b);
   friend bool operator<(const CudnnShape& a, const CudnnShape& b);
 };
 
-// Where a graph's tensors are: of 16 bytes' alignment, on the device.
+// The device addresses of a graph's tensors, aligned to 16 bytes.
 struct CudnnTensors {
   const std::byte *q = nullptr, *k = nullptr, *v = nullptr;
   std::byte *out = nullptr, *max = nullptr, *weight = nullptr;
-  // Of the host: read while Run is called.
+  // On the host; read during Run.
   const float* scale = nullptr;
 };
 
-// A descriptor that is destroyed with it.
+// Owns a descriptor and destroys it.
 class CudnnOwned {
  public:
   CudnnOwned() = default;
@@ -58,33 +58,37 @@ class CudnnOwned {
   CudnnDescriptor descriptor_ = nullptr;
 };
 
-// For what graphs and plans are made.
+// The target of graphs and plans.
 struct CudnnTarget {
   CudnnApi* api = nullptr;
-  // One of them: a handle, of a device that is there, or properties of one that is not.
+  // Exactly one of the two is set: a handle for a present device, or the properties of an absent
+  // one.
   CudnnHandle handle = nullptr;
   CudnnDescriptor device = nullptr;
 };
 
-// The graph of a shape and the engine that cuDNN's heuristics choose for it, which says that it is
-// supported; nothing is compiled yet.
+// The graph of a shape, and the engine that cuDNN's heuristics choose for it. The engine reports
+// that it supports the graph; nothing is compiled yet. The graph computes:
+//
 //   out = softmax(scale · q · kᵀ) · v,   max = the largest score of a row,
-//   weight = Σ exp(score − max); weights of `out` are rounded to the type of v.
+//   weight = Σ exp(score − max).
+//
+// The weights in `out` are rounded to the type of v.
 class CudnnGraph {
  public:
-  // UNIMPLEMENTED, with cuDNN's words, where no engine supports the shape.
+  // UNIMPLEMENTED, with cuDNN's message, if no engine supports the shape.
   static absl::StatusOr<CudnnGraph> Make(const CudnnTarget& target, const CudnnShape& shape);
 
   CudnnDescriptor graph() const { return graph_.get(); }
   CudnnDescriptor config() const { return config_.get(); }
 
  private:
-  std::vector<CudnnOwned> parts_;  // They outlive what is made of them.
+  std::vector<CudnnOwned> parts_;  // They must outlive graph_ and config_, which use them.
   CudnnOwned graph_, config_;
 };
 
-// Kernels that plans share. A graph of another shape, whose kernel is in it, is a plan without
-// compiling anything.
+// A cache of compiled kernels that plans share. A graph of another shape that uses a cached kernel
+// becomes a plan without compilation.
 class CudnnKernels {
  public:
   static absl::StatusOr<CudnnKernels> Make(CudnnApi* api, const CudnnGraph& first);
@@ -94,16 +98,16 @@ class CudnnKernels {
   CudnnOwned cache_;
 };
 
-// What can be run.
+// An executable plan of a graph.
 class CudnnPlan {
  public:
-  // UNIMPLEMENTED where the plan cannot be made.
+  // UNIMPLEMENTED if the plan cannot be made.
   static absl::StatusOr<CudnnPlan> Make(const CudnnTarget& target, CudnnGraph graph,
                                         const CudnnKernels& kernels);
 
   int64_t workspace_bytes() const { return workspace_bytes_; }
-  // Queues it on the handle's stream. `workspace`: workspace_bytes of the device, in use until it
-  // is done. INTERNAL with cuDNN's words.
+  // Queues the plan on the handle's stream. `workspace`: workspace_bytes() of device memory, in use
+  // until the work is done. INTERNAL, with cuDNN's message.
   absl::Status Run(const CudnnTarget& target, const CudnnTensors& tensors,
                    std::byte* workspace) const;
 

@@ -11,10 +11,10 @@
 namespace annulus::cuda {
 namespace {
 
-// So long Prepare waits for messages before it looks whether it was told to stop.
+// Prepare waits this long for messages to end before it checks `stop` again.
 constexpr absl::Duration kAskAgain = absl::Milliseconds(10);
 
-// What kernels are compiled for first: long enough for the engine that long rectangles get.
+// The shape for which kernels are compiled first: long enough to get the engine of long rectangles.
 CudnnShape FirstShape(DataType dtype) {
   CudnnShape shape;
   shape.dtype = dtype;
@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<CudnnKernel>> CudnnKernel::Create(Options options
 }
 
 CudnnKernel::~CudnnKernel() {
-  // What is queued may still use all of it.
+  // Queued work may still use all of this.
   (void)options_.device->Synchronize();
   plans_.clear();
   first_.clear();
@@ -111,7 +111,8 @@ absl::StatusOr<bool> CudnnKernel::MakePlans(const KernelJob& job,
   if (options_.gate != nullptr && !options_.gate->BeginLoad(wait)) return false;
   absl::Status status;
   if (plans_.size() + added > options_.most_plans) {
-    // All go at once, so that the device is waited for once in many calls.
+    // All plans are dropped at once, so that the wait for the device is needed only once in many
+    // calls.
     status = options_.device->Synchronize();
     if (status.ok()) plans_.clear();
   }
@@ -144,7 +145,7 @@ absl::Status CudnnKernel::Prepare(const KernelJob& job, absl::Span<const KernelT
     if (control.stopped()) return absl::CancelledError("the kernel was told to stop");
     ASSIGN_OR_RETURN(const bool made, MakePlans(job, cut.rectangles, kAskAgain));
     if (made) return absl::OkStatus();
-    control.Count(1);  // Whoever communicates has a watchdog of its own.
+    control.Count(1);  // Counts as progress: the messages it waits for have their own watchdog.
   }
 }
 

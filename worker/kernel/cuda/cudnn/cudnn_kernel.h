@@ -22,41 +22,42 @@
 
 namespace annulus::cuda {
 
-// A kernel of which cuDNN does the large rectangles that a mask leaves whole (cudnn_plan.h), and
-// another kernel of the same device everything else, all operations included. A call's rectangles
-// come after the rest of it, in list order, each by way of its means in scratch: sums are weight ·
-// mean, which rounds them once more than running state is otherwise. The bits depend on the inputs
-// and the list alone, as ever.
+// A kernel in which cuDNN computes the large rectangles that a mask leaves whole (cudnn_plan.h).
+// Another kernel of the same device computes the rest, and all operations. A call's rectangles run
+// after the rest, in list order. Each goes through its means in scratch: sums are weight · mean, so
+// they are rounded once more than other running state. The bits depend on the inputs and the list
+// alone.
 //
-// cuDNN's kernels are compiled and loaded by Create, one for each type of elements. A plan of
-// another shape takes milliseconds of the host, and what cuDNN loads for it is its own affair: so
-// plans are made while no message is under way (LoadGate), by Prepare, which waits for that, or by
-// Accumulate where it is so. A rectangle whose shape has no plan then is the other kernel's.
-// most_plans are kept, and shapes of one call beyond so many are the other kernel's, too. Where
-// more is queued than CudnnRule::most_queued, a call waits for the device before it goes on: so
-// whoever watches its progress sees the device come on, and a call that is told to stop does. One
-// owner thread.
+// Create compiles and loads cuDNN's kernels, one for each element type. A plan for another shape
+// takes milliseconds on the host, and cuDNN may load code for it. So plans are made only while no
+// message is under way (LoadGate): by Prepare, which waits for that, or by Accumulate if it is so
+// at that moment. A rectangle whose shape has no plan goes to the other kernel.
+//
+// At most most_plans plans are kept; further shapes of one call go to the other kernel. When more
+// than CudnnRule::most_queued work is queued, a call waits for the device before it continues. So
+// its progress is that of the device, and a stopped call ends soon. One owner thread.
 class CudnnKernel : public AttentionKernel {
  public:
-  // For whatever a plan asks for; a shape that asks for more is the other kernel's.
+  // The workspace of all plans; a shape that needs more goes to the other kernel.
   static constexpr int64_t kWorkspaceBytes = int64_t{4} << 20;
 
   struct Options {
     std::shared_ptr<CudnnApi> api;
-    // Does what cuDNN does not, and owns `launcher`.
+    // Computes what cuDNN does not, and owns `launcher`.
     std::unique_ptr<AttentionKernel> other;
     Launcher* launcher = nullptr;
-    // Gives the scratch and the workspace; outlives the kernel.
+    // Allocates scratch and workspace; must outlive the kernel.
     Device* device = nullptr;
-    // The queue to launch on, asked before every launch, and before anything else is asked of
-    // cuDNN: makes the device the thread's current one.
+    // Returns the queue to launch on, and makes the device the thread's current one. Called before
+    // every launch and before every other use of cuDNN.
     std::function<absl::StatusOr<CudaStream>()> stream;
     CudnnRule rule;
     size_t most_plans = 512;
-    // Of the device; outlives the kernel. Null: nothing communicates.
+    // The device's gate; must outlive the kernel. Null: nothing communicates.
     LoadGate* gate = nullptr;
   };
-  // RESOURCE_EXHAUSTED; FAILED_PRECONDITION in one line where cuDNN does not serve this device.
+  // Errors: RESOURCE_EXHAUSTED; FAILED_PRECONDITION, in one line, if cuDNN does not serve this
+  // device.
   static absl::StatusOr<std::unique_ptr<CudnnKernel>> Create(Options options);
   ~CudnnKernel() override;
 
@@ -70,7 +71,7 @@ class CudnnKernel : public AttentionKernel {
   }
   // "cuda/mma (...) + cudnn 9.19.0".
   std::string Description() const override;
-  // That cuDNN was given since Create.
+  // The number of rectangles that cuDNN has computed since Create.
   int64_t rectangles() const { return rectangles_; }
 
  private:
@@ -78,19 +79,20 @@ class CudnnKernel : public AttentionKernel {
   absl::Status Open();
   absl::Status LoadKernels(DataType dtype);
   absl::StatusOr<CudnnPlan> MakePlan(const CudnnShape& shape) const;
-  // nullptr: there is none; cuDNN does not serve the shape on this device.
+  // The plan of a shape, or nullptr: there is none, or cuDNN does not serve the shape on this
+  // device.
   const CudnnPlan* PlanOf(const CudnnShape& shape) const;
-  // Shapes of which no plan was asked yet.
+  // Shapes for which no plan has been requested yet.
   std::set<CudnnShape> NewShapes(const KernelJob& job,
                                  absl::Span<const KernelTask> rectangles) const;
-  // Those that are missing, as many as there may be, in list order, where no message is under way
-  // within `wait`; whether it was so.
+  // Makes the missing plans, as many as allowed, in list order, once no message is under way; waits
+  // at most `wait` for that. Returns false if messages were under way all that time.
   absl::StatusOr<bool> MakePlans(const KernelJob& job, absl::Span<const KernelTask> rectangles,
                                  absl::Duration wait);
   absl::Status AddPlans(const KernelJob& job, absl::Span<const KernelTask> rectangles);
-  // cuDNN's error; or the device's, which cuDNN may be the first to meet.
+  // Returns cuDNN's error, or the device's: cuDNN may be the first to report it.
   absl::Status Told(const absl::Status& error);
-  // Makes room in the queue for a rectangle of so much work.
+  // Makes room in the queue for a rectangle of `work` multiply-adds.
   absl::Status Pace(double work);
   absl::Status Attend(const KernelJob& job, const KernelTask& rectangle, const CudnnPlan& plan,
                       const KernelControl& control);
@@ -99,7 +101,7 @@ class CudnnKernel : public AttentionKernel {
   CudnnTarget target_;
   DeviceMemory scratch_, workspace_;
   std::map<DataType, CudnnKernels> kernels_;
-  std::vector<CudnnPlan> first_;  // They keep the kernels loaded.
+  std::vector<CudnnPlan> first_;  // Keep the kernels loaded.
   std::map<CudnnShape, std::optional<CudnnPlan>> plans_;
   int64_t rectangles_ = 0;
   double queued_ = 0;  // Work since the last wait for the device.

@@ -10,10 +10,10 @@
 namespace annulus::cuda {
 namespace {
 
-// Graphs were only tried on this one.
+// Graphs have been tested only from this version on.
 constexpr int64_t kLeastVersion = 91900;
 
-// The library's functions, under their names in it.
+// The library's functions, under their own names.
 struct Functions {
   size_t (*cudnnGetVersion)();
   void (*cudnnGetLastErrorString)(char*, size_t);
@@ -34,7 +34,7 @@ class Library final : public CudnnApi {
     ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Load(path, "no cuDNN"));
 #define ANNULUS_FIND(name) RETURN_IF_ERROR(library.Find(#name, &cudnn_.name))
     ANNULUS_FIND(cudnnGetVersion);
-    // Before what an old one may lack.
+    // Checked before the functions that an older version may lack.
     if (Version() < kLeastVersion) {
       return absl::FailedPreconditionError(
           absl::StrCat(path, " is cuDNN ", CudnnVersionText(Version()), ": ",
@@ -95,7 +95,7 @@ class Library final : public CudnnApi {
 }  // namespace
 
 std::string CudnnVersionText(int64_t version) {
-  // Version 8 counted in thousands.
+  // Up to version 8 the major number is in thousands.
   const int64_t major = version < 10000 ? 1000 : 10000;
   return absl::StrCat(version / major, ".", version % major / 100, ".", version % 100);
 }

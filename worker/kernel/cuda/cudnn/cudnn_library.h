@@ -13,8 +13,9 @@ namespace annulus::cuda {
 // "9.19.0" for 91900.
 std::string CudnnVersionText(int64_t version);
 
-// Loads cuDNN, so that programs start where there is none; `path` as for dlopen ("libcudnn.so.9").
-// It is never unloaded. FAILED_PRECONDITION in one line: no such library, or one older than 9.19.
+// Loads cuDNN at run time, so that programs start without it; `path` as for dlopen
+// ("libcudnn.so.9"). It is never unloaded. FAILED_PRECONDITION, in one line, if there is no such
+// library, or if it is older than 9.19.
 absl::StatusOr<std::unique_ptr<CudnnApi>> LoadCudnn(const std::string& path);
 
 }  // namespace annulus::cuda

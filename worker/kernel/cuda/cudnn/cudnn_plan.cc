@@ -20,8 +20,8 @@ struct HeadRange {
   int32_t begin, end;
 };
 
-// The first of [heads.begin, heads.end) that see the same, as far as they are whole groups or some
-// of one group.
+// The first heads of [heads.begin, heads.end) with the same visibility, cut to whole groups or to
+// part of one group.
 HeadRange FirstHeads(const KernelJob& job, HeadRange heads, bool all_see_all) {
   const int32_t group = job.layout->group();
   int32_t end = heads.begin + 1;
@@ -78,7 +78,7 @@ void Append(CudnnCut parts, CudnnCut* cut) {
   std::move(parts.rest.begin(), parts.rest.end(), std::back_inserter(cut->rest));
 }
 
-// Of heads that see the same.
+// Cuts a task for heads with the same visibility.
 class TaskCutter {
  public:
   TaskCutter(const KernelJob& job, const CudnnRule& rule, const KernelTask& bound)
@@ -98,7 +98,7 @@ class TaskCutter {
     if (large && coverage == Coverage::kFull) return AddRectangle(rows, keys, cut);
     CudnnCut parts;
     if (large) CutInTwo(rows, keys, &parts);
-    // What gains nothing stays one task.
+    // If nothing is gained, the task stays whole.
     if (parts.rectangles.empty()) return cut->rest.push_back(Part(rows, keys, coverage));
     Append(std::move(parts), cut);
   }
@@ -125,8 +125,8 @@ class TaskCutter {
     Cut(last_rows, last_keys, CoverageOf(last_rows, last_keys), cut);
   }
 
-  // Of the packed rows from the first to the last, between which other shards may have some: never
-  // more than what is there.
+  // The coverage of the packed rows from the first to the last. Other shards may have rows in
+  // between, so the result never claims more than is visible.
   Coverage CoverageOf(Interval rows, Interval keys) const {
     const Interval packed_rows = {bound_.q_rows->Global(rows.begin),
                                   bound_.q_rows->Global(rows.end - 1) + 1};
@@ -135,7 +135,8 @@ class TaskCutter {
     return job_.mask->Classify(bound_.task.head_begin, packed_rows, packed_keys);
   }
 
-  // In pieces whose means fit, and whose queries can be counted.
+  // Adds a rectangle, in pieces whose means fit the scratch and whose queries stay below
+  // most_numbers.
   void AddRectangle(Interval rows, Interval keys, CudnnCut* cut) const {
     const int64_t numbers_of_row = BlockAtOf(*job_.layout, bound_.q).row_bytes / 2;
     const int64_t most = std::min(rule_.scratch_bytes / MeansBytesOfRow(job_, bound_.task),

@@ -4,10 +4,10 @@
 #include <cstdint>
 #include <cstring>
 
-// The kernels are templates over GPU, all that a thread can ask its device for: PtxGpu
-// (ptx_gpu.cuh) where nvcc compiles them, and the emulator of the tests where g++ does. They are
-// compiled without contraction of a·b + c: what is fused says Fma, so that instantiations differ in
-// no bit.
+// The kernels are templates over GPU: the interface of a thread to its device. GPU is PtxGpu
+// (ptx_gpu.cuh) when nvcc compiles them, and the tests' emulator when g++ does. The compilers must
+// not contract a·b + c: code that wants a fused operation calls Fma. So all instantiations give the
+// same bits.
 #ifdef __CUDACC__
 #define ANNULUS_GPU __device__ __forceinline__
 #define ANNULUS_UNROLL _Pragma("unroll")
@@ -56,8 +56,8 @@ ANNULUS_GPU bool IsFinite(float value) { return (BitsAs<uint32_t>(value) << 1) <
 
 inline constexpr float kLog2e = 1.44269504088896340736f;
 
-// 2^t for t <= about 0; exactly 1 at 0, exactly 0 at −infinity; NaN stays NaN. Relative error 3e-8
-// (tile_softmax-inl.h has the same).
+// 2^t for t <= about 0. Exactly 1 at 0, exactly 0 at −infinity; NaN stays NaN. Relative error 3e-8.
+// Same as in tile_softmax-inl.h.
 template <class GPU>
 ANNULUS_GPU float Exp2(float t) {
   constexpr float kMagic = 12582912.0f + 127.0f;
@@ -74,7 +74,8 @@ ANNULUS_GPU float Exp2(float t) {
   return p * BitsAs<float>(BitsAs<uint32_t>(biased) << 23);
 }
 
-// Within 2 ulp everywhere; odd to the bit; ±1 at ±infinity; NaN stays NaN (score_modifiers-inl.h).
+// Error at most 2 ulp everywhere; odd to the bit; ±1 at ±infinity; NaN stays NaN. Same as in
+// score_modifiers-inl.h.
 template <class GPU>
 ANNULUS_GPU float Tanh(float x) {
   const float magnitude = x < 0 ? -x : x;
@@ -90,7 +91,7 @@ ANNULUS_GPU float Tanh(float x) {
   return magnitude < 0.625f ? near : x < 0 ? -far : far;
 }
 
-// Philox4x32-10 of (counter, row[0], row[1], row[2]) under `seed` (attention/numerics/philox.h).
+// Philox4x32-10 of (counter, row[0], row[1], row[2]) with key `seed` (attention/numerics/philox.h).
 ANNULUS_GPU void Philox(uint32_t counter, const uint32_t (&row)[3], const uint32_t (&seed)[2],
                         uint32_t (&words)[4]) {
   words[0] = counter;

@@ -6,28 +6,29 @@
 
 namespace annulus::cuda {
 
-// The forward kernel for sm_90a: fp16 and bf16, no ChangeRule. A block has three groups of four
-// warps: the first brings items, keys, values and queries, the others have 64 slots each.
+// The forward kernel for sm_90a: fp16 and bf16, no ChangeRule. A thread block has three warp
+// groups. The first is the producer: it loads items, keys, values and queries. The other two are
+// consumers, with 64 slots each.
 
-inline constexpr int kHopperSlots = 128;  // Of a tile.
+inline constexpr int kHopperSlots = 128;  // Slots of a tile.
 inline constexpr int kHopperThreads = 384;
 inline constexpr int kGroupThreads = 128;
 inline constexpr int kGroupSlots = 64;
 inline constexpr int kConsumerWarps = 8;
-inline constexpr int kQueryThreads = 96;  // Of the first group, which bring queries.
+inline constexpr int kQueryThreads = 96;  // Producer threads that load queries.
 // Registers of a thread, once the block has started.
 inline constexpr int kProducerRegisters = 40;
 inline constexpr int kConsumerRegisters = 232;
-// What the block starts with, as ptxas deals a multiprocessor's out to its threads: the groups can
-// only take what it has.
+// Registers at the start of the block, as ptxas divides those of a multiprocessor among its
+// threads. The warp groups can only redistribute these.
 inline constexpr int kStartRegisters = 168;
 static_assert(kGroupThreads * (kProducerRegisters + 2 * kConsumerRegisters) ==
               kHopperThreads * kStartRegisters);
 
-// Keys of a tile, as registers allow. A tile of key/value head h is loaded by what EncodeMaps made
-// of a task's maps.
+// Keys of a tile, limited by registers. A tile of key/value head h is loaded through the task's
+// encoded tensor maps (EncodeMaps).
 constexpr int HopperKeys(int dim) { return dim > 128 ? 64 : dim > 64 ? 96 : 128; }
-inline constexpr int64_t kMapBytes = 128;  // Of a CUtensorMap.
+inline constexpr int64_t kMapBytes = 128;  // Bytes of a CUtensorMap.
 inline constexpr int kMapsOfTask = 2;      // Keys, values.
 
 // The barriers of a stage of each ring.
@@ -44,7 +45,7 @@ enum HopperBarrier : int {
 };
 inline constexpr int kItemStages = 2;
 
-// The next of a ring's stages, and how often all were used, modulo 2: one register.
+// The next stage of a ring, and the parity of the number of full rounds: one register.
 template <int STAGES>
 struct HopperStage {
   uint32_t state = 0;
@@ -60,26 +61,27 @@ struct HopperConfig {
   static constexpr int kDim = DIM;
   static constexpr int kKeys = HopperKeys(DIM);
   static constexpr int kPanels = DIM / kPanelColumns;
-  // Of keys and values, and of queries, as shared memory allows.
+  // Stages of keys and values, and of queries, limited by shared memory.
   static constexpr int kStages = DIM > 128 ? 2 : DIM > 64 ? 3 : 4;
   static constexpr int kQueryStages = DIM > 128 ? 1 : 2;
   using Ring = HopperStage<kStages>;
   using QueryRing = HopperStage<kQueryStages>;
   using ItemRing = HopperStage<kItemStages>;
-  // Whether products run ahead of the softmax (hopper_mainloop-inl.h), as registers allow.
+  // True if products run ahead of the softmax (hopper_mainloop-inl.h), as registers allow.
   static constexpr bool kAhead = DIM <= 128;
-  // Columns of values that are multiplied at once, as registers allow, and how often.
+  // Columns of values that are multiplied at once, limited by registers, and the number of such
+  // parts.
   static constexpr int kPart = DIM > 128 ? 64 : DIM;
   static constexpr int kParts = DIM / kPart;
 
   static constexpr uint32_t kQueryPanelBytes = kGroupSlots * kPanelRowBytes;
   static constexpr uint32_t kKeyPanelBytes = kKeys * kPanelRowBytes;
   static constexpr uint32_t kTileBytes = kPanels * kKeyPanelBytes;
-  static constexpr uint32_t kQueryBytes = kPanels * kQueryPanelBytes;  // Of a consumer group.
+  static constexpr uint32_t kQueryBytes = kPanels * kQueryPanelBytes;  // Per consumer group.
   static constexpr uint32_t kQueriesAt = 0;
   static constexpr uint32_t kKeysAt = kQueriesAt + kQueryStages * 2 * kQueryBytes;
   static constexpr uint32_t kValuesAt = kKeysAt + kStages * kTileBytes;
-  static constexpr uint32_t kSharesAt = kValuesAt + kStages * kTileBytes;  // 8 bytes of a slot
+  static constexpr uint32_t kSharesAt = kValuesAt + kStages * kTileBytes;  // 8 bytes per slot
   static constexpr uint32_t kBarriersAt = kSharesAt + kHopperSlots * 8;
   static constexpr uint32_t kItemsAt = kBarriersAt + kHopperBarriers * kStages * 8;
   static constexpr uint32_t kSharedBytes = kItemsAt + kItemStages * 4;
@@ -97,7 +99,7 @@ struct HopperConfig {
   ANNULUS_GPU static uint32_t ValuesAt(int stage) { return kValuesAt + stage * kTileBytes; }
 };
 
-// Calls `run` with the HopperConfig that is meant, and returns what it does.
+// Calls `run` with the HopperConfig for `dim`, and returns its result.
 template <Element ELEMENT, class RUN>
 auto WithHopperConfigOf(int dim, const RUN& run) {
   if (dim == 64) return run(HopperConfig<ELEMENT, 64>());
@@ -105,7 +107,7 @@ auto WithHopperConfigOf(int dim, const RUN& run) {
   return run(HopperConfig<ELEMENT, 256>());
 }
 
-// Shared memory that a block takes: no type takes more than another.
+// Shared memory of a thread block; the same for all types.
 inline int64_t HopperSharedBytes(int dim) {
   return WithHopperConfigOf<Element::kBf16>(
       dim, [](auto config) { return int64_t{decltype(config)::kSharedBytes}; });

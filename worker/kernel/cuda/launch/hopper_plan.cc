@@ -70,8 +70,8 @@ int64_t HopperBlocks(int64_t items, int multiprocessors, int kept) {
   return std::min(items, most);
 }
 
-// Ends move by no more than a tile at once: so the rows meet all tiles from the first one's to the
-// last one's, and a tile that each has all of, it has all of in the same span.
+// Ends move by at most one tile from row to row. So the rows meet all tiles from the first row's
+// first to the last row's last. A tile that every row covers is covered by the same span in each.
 void KeyTileRuns::AddRows(absl::Span<const Sweep> sweeps, int64_t skip, int64_t rows) {
   tiles_.clear();
   for (const Sweep& sweep : sweeps) {
@@ -108,7 +108,7 @@ void KeyTileRuns::AppendTo(std::vector<KeyTileRun>* runs) {
     }
     if (seen == 0) continue;
     const int32_t masked = whole == rows_ ? 0 : 1;
-    const int32_t end = changes_[i].at;  // Whatever is seen ends somewhere.
+    const int32_t end = changes_[i].at;  // Every span ends at some later change.
     if (runs->size() > first && runs->back().end == at && runs->back().masked == masked)
       runs->back().end = end;
     else

@@ -14,36 +14,37 @@
 
 namespace annulus::cuda {
 
-// What the forward kernel for sm_90a needs beside the portable one's plans: pure functions.
+// The plans of the forward kernel for sm_90a, besides those of the portable kernel: pure functions.
 
-// Whether that kernel computes the call: 16-bit inputs whose rows and heads lie as TMA wants them
-// (dimensions that are multiples of 8), no modifier, not deterministic (its tiles are another fold
-// than the portable kernel's).
+// True if that kernel can compute the call. It needs 16-bit inputs, rows and heads aligned for TMA
+// (dimensions that are multiples of 8), no modifier, and a job that is not deterministic. Its tiles
+// fold keys in another order than the portable kernel's.
 bool HopperServes(const KernelJob& job, absl::Span<const KernelTask> tasks);
 
-// Blocks of a launch, which take items until none is left: one for each multiprocessor, but for
-// those that are kept free for what must not wait until a launch ends. At least half are not.
+// The number of persistent thread blocks of a launch: one per multiprocessor, but at most `items`.
+// `kept` multiprocessors stay free for work that must not wait until a launch ends. At least half
+// of the multiprocessors get a block.
 int64_t HopperBlocks(int64_t items, int multiprocessors, int kept);
 
-// What the slots of a tile see of a task, as tiles of keys (KeyTileRun). AddRows for each slot that
-// sees something, or for one of several that see the same.
+// The visibility of a task's keys to the slots of a tile, as runs of tiles of keys (KeyTileRun).
+// Call AddRows for each slot that sees a key, or for one of several slots that see the same keys.
 class KeyTileRuns {
  public:
   explicit KeyTileRuns(int32_t keys_of_tile) : keys_(keys_of_tile) {}
 
-  // Rows of which the first sees sweeps[i].At(skip), all as many spans: sorted, disjoint; those
-  // that are empty count for nothing.
+  // Adds `rows` rows. The first sees sweeps[i].At(skip); all have as many spans, sorted and
+  // disjoint; empty spans are ignored.
   void AddRows(absl::Span<const Sweep> sweeps, int64_t skip, int64_t rows);
   void AppendTo(std::vector<KeyTileRun>* runs);
-  // Whether all rows that were added see something.
+  // True if all added rows see a key.
   bool all_see() const { return all_see_; }
 
  private:
-  // At tile `at` so many more slots see something, and so many more see all.
+  // At tile `at`, the changes of the numbers of slots that see some, and all, of the tile.
   struct Change {
     int32_t at, seen, whole;
   };
-  // A span of rows: the tiles that it meets in some of them, and those of which it has all in each.
+  // A span of rows: the tiles that it meets in some row, and those that it covers in every row.
   struct Tiles {
     int32_t begin, end, whole_begin, whole_end;
     bool operator==(const Tiles& other) const {
@@ -54,26 +55,27 @@ class KeyTileRuns {
   const int32_t keys_;
   int32_t rows_ = 0;
   bool all_see_ = true;
-  // Of the rows before, which rows often equal.
+  // Entries of the rows added before, which often have the same.
   absl::InlinedVector<Tiles, 2> tiles_, last_tiles_;
   absl::InlinedVector<Change, 8> changes_;
 };
 
-// Key/value heads whose keys and values of these tasks are `cached_bytes` together, one at least;
-// or, of gradients, whose queries with their dO are.
+// The number of key/value heads, at least one, whose keys and values in these tasks take
+// `cached_bytes` together. With of_queries, for gradients: whose queries and dO do.
 int32_t HeadsAtOnce(const KernelJob& job, absl::Span<const KernelTask> tasks, int64_t cached_bytes,
                     bool of_queries = false);
 
-// What both kernels for sm_90a ask of a job: 16 bits, rows and heads of whole sixteen bytes, no
-// modifier, not deterministic.
+// The requirements of both kernels for sm_90a: 16-bit types, rows and heads of a multiple of
+// sixteen bytes, no modifier, not deterministic.
 bool IsOfHopper(const KernelJob& job);
-// Whether the rows of a block's section begin at multiples of `unit`.
+// True if the rows of a block's section begin at multiples of `unit`.
 bool Aligned(const BlockAt& block, int64_t offset, int64_t unit);
-// Rows of a section of `heads` heads of 16 bits, in boxes of as many rows of one head.
+// The map of the rows of a section of `heads` 16-bit heads, in boxes of `box_rows` rows of one
+// head.
 TensorMapSpec MapOfRows(const BlockAt& block, Interval rows, int32_t heads, int64_t offset,
                         int32_t dim, int32_t box_rows);
 
-// The keys and the values of a task.
+// The maps of a task's keys and values.
 TensorMapSpec KeyMap(const KernelJob& job, const KernelTask& bound);
 TensorMapSpec ValueMap(const KernelJob& job, const KernelTask& bound);
 

@@ -7,11 +7,11 @@
 namespace annulus::cuda {
 namespace {
 
-// Blocks of threads that keep the GPUs of today busy: one for each of 132 multiprocessors, about,
-// which has room for two of the portable kernel's.
+// Thread blocks that fill today's GPUs: about one for each of 132 multiprocessors. A multiprocessor
+// has room for two blocks of the portable kernel.
 constexpr int64_t kMultiprocessors = 128;
 constexpr int64_t kPortableBlocks = 2, kHopperBlocks = 1;
-// Of kKeyBlock keys: what a chunk takes is then much more than its merge.
+// In key blocks of kKeyBlock: the work of a chunk is then far larger than that of its merge.
 constexpr int64_t kLeastChunk = 4;
 
 }  // namespace

@@ -9,12 +9,13 @@
 
 namespace annulus::cuda {
 
-// Few query rows over many keys (decoding) are too few blocks of threads for a GPU: such a call is
-// cut into chunks of keys. The first goes on from the call's accumulator, the others have partials
-// of their own, in `partial_bytes` of memory at most, to be merged in order. How it is cut depends
-// on the call's shape and on which kernel serves it (`hopper`: that of sm_90a) alone, not on the
-// GPU. No chunks: the call stays whole; so do deterministic jobs, whose rows fold all keys in one
-// order. A pure function.
+// Split-KV on a GPU: few query rows over many keys (decoding) give too few thread blocks. Such a
+// call is split into chunks of keys. The first chunk continues the call's accumulator. The others
+// have partials of their own, in at most `partial_bytes` of memory, which are merged in order.
+//
+// The split depends only on the call's shape and on the kernel (`hopper`: that for sm_90a), not on
+// the GPU. chunks == 0: the call stays whole. Deterministic jobs always do, because their rows fold
+// all keys in one order. A pure function.
 KvSplit SplitKeys(const KernelJob& job, absl::Span<const KernelTask> tasks, bool hopper,
                   int64_t partial_bytes);
 

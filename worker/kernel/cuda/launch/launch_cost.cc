@@ -9,23 +9,24 @@
 namespace annulus::cuda {
 namespace {
 
-// Any instruction of a thread, FMA too.
+// Cost of any thread instruction, FMA included.
 constexpr double kInstruction = 16;
-// Instructions for a pair in one pass, about: what every score has (a scale, an exponential, sums),
-// and what a ChangeRule adds. Of dropout half a Philox4x32-10, since two neighbouring keys of a
-// thread share one; a pass of keys has neighbouring queries, which share none.
+// Approximate instructions for a pair in one pass: those of every score (a scale, an exponential,
+// sums), and those that a ChangeRule adds. Dropout costs half a Philox4x32-10, since two
+// neighbouring keys of a thread share one. A pass over keys has neighbouring queries, which share
+// none.
 constexpr double kWeigh = 8, kChange = 16, kCap = 40, kDrop = 64, kBiasGradient = 16;
 
-// Multiprocessors of a large GPU have so many slots at once: 128 with two blocks each.
+// Slots that run at once on the multiprocessors of a large GPU: 128 of them, with two blocks each.
 constexpr int64_t kBusySlots = int64_t{256} * kTileSlots;
-// Rows of the least piece of a task, which has all of its heads.
+// Rows of the smallest piece of a task, which has all of the task's heads.
 constexpr int64_t kLeastRows = kHopperSlots;
-// Keys: where tiles of every kernel end.
+// In keys: a multiple of every kernel's tile.
 constexpr int64_t kTiles = 768;
-// Of the tiles at both ends of a span, at most.
+// An upper bound for the keys of the tiles at both ends of a span.
 constexpr int64_t kTileEnds = 256;
 
-// A product of `first` dimensions is of queries and keys, of `second` of values.
+// `first`: products over the query dimensions; `second`: over the value dimensions.
 struct Pass {
   int first, second;
 };
@@ -45,8 +46,8 @@ double CostOf(const KernelJob& job, const Pass& pass, double instructions) {
          kInstruction * instructions;
 }
 
-// Keys of rows of which the first sees sweeps[i].At(skip), that the row before each has not; of
-// what is all new the tiles at its ends too. The first row is not counted.
+// Keys that a row sees and the row before it does not, for all rows but the first. The first row
+// sees sweeps[i].At(skip). For a span that is all new, also the tiles at its ends.
 int64_t NewKeys(Interval rows, absl::Span<const Sweep> sweeps, int64_t skip) {
   int64_t keys = 0;
   for (const Sweep& sweep : sweeps) {
@@ -56,7 +57,7 @@ int64_t NewKeys(Interval rows, absl::Span<const Sweep> sweeps, int64_t skip) {
   return keys;
 }
 
-// The same of one row.
+// The same for one row.
 int64_t NewKeys(absl::Span<const Interval> now, absl::Span<const Interval> before) {
   int64_t keys = 0;
   for (const Interval& span : now) {
@@ -67,7 +68,7 @@ int64_t NewKeys(absl::Span<const Interval> now, absl::Span<const Interval> befor
   return keys;
 }
 
-// Keys of a task of which a tile of rows should see no more.
+// The limit for the keys of a task that a tile of rows sees.
 int64_t MostKeys(const PairCost& cost, const KernelTask& bound, const LongKeysRule& rule) {
   const int64_t heads = bound.task.head_end - bound.task.head_begin;
   const int64_t slots = std::max(kBusySlots * rule.turns, kLeastRows * heads);
@@ -102,7 +103,7 @@ PairCost::PairCost(const KernelJob& job) {
   attention_ = CostOf(job, {1, 1}, weigh);
   // Scores, dO·v, dQ.
   of_queries_ = CostOf(job, {2, 1}, weigh + (job.layout->pairs().d_bias ? kBiasGradient : 0));
-  // Scores, dO·v, dK, dV; apart, the scores twice.
+  // Scores, dO·v, dK, dV. In two passes, scores are computed twice.
   of_keys_ = DimOf(*job.layout) > 128
                  ? CostOf(job, {2, 1}, weigh_keys) + CostOf(job, {1, 1}, weigh_keys)
                  : CostOf(job, {2, 2}, weigh_keys);

@@ -17,17 +17,18 @@ namespace {
 
 struct PlannedUnit {
   int32_t piece;
-  int32_t runs;  // In PlanMemory::Lists::runs: where its first is …
+  int32_t runs;  // Index in PlanMemory::Lists::runs of the first run.
   int32_t runs_end;
-  int32_t next;  // Of the same item; −1: none.
+  int32_t next;  // The next unit of the same item; −1: none.
 };
 
 struct PlannedItem {
   ForwardItem item;
-  int32_t first, last;  // Of its units.
+  int32_t first, last;  // Units of the item.
 };
 
-// When an item is taken: the largest first, of so many key/value heads and then of as many more.
+// The order in which items are taken: by groups of key/value heads, and within a group the largest
+// first.
 struct Turn {
   int32_t heads, item;
   int64_t cost;
@@ -36,9 +37,9 @@ struct Turn {
   }
 };
 
-// Sorts; those of which none is before the other stay in order. Fast where `turns` are a few
-// sequences each of which is in order, or the other way round, as heads of a mask are: there
-// std::stable_sort takes two to three times as long, and memory of its own.
+// A stable sort. It is fast if `turns` is a few sequences, each ascending or descending, as with
+// the heads of a mask. There std::stable_sort takes two to three times as long, and allocates
+// memory.
 void SortTurns(std::vector<Turn>* turns, std::vector<Turn>* other) {
   std::vector<size_t> ends = {0};
   const auto at = turns->begin();
@@ -67,7 +68,7 @@ void SortTurns(std::vector<Turn>* turns, std::vector<Turn>* other) {
 
 }  // namespace
 
-// Items, each of which has its pieces in their order, and the order in which they are taken.
+// Items, each with its pieces in their order, and the order in which items are taken.
 struct PlanMemory::Lists {
   std::vector<PlannedItem> items;
   std::vector<PlannedUnit> units;
@@ -122,7 +123,7 @@ class ItemPlanner {
     int64_t cost;
     int32_t runs, runs_end;
   };
-  // Around what the launch has of an accumulator: where its items are in `item_at`.
+  // The bounding box of an accumulator's part of the launch: it maps to indexes in `item_at`.
   struct Frame {
     TileBox box;
     int64_t first = 0;

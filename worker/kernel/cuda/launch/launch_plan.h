@@ -14,17 +14,18 @@
 
 namespace annulus::cuda {
 
-// Launches of the forward kernel, whose pieces SplitLaunches has cut: pure functions, no device.
+// Launches of the forward kernel for pieces that SplitLaunches has cut: pure functions, no device.
 
-// Which instantiation serves a job. Dimensions are at most kMaxDim, the type fp32, fp16 or bf16.
+// The instantiation that serves a job. Requires: dimensions at most kMaxDim; type fp32, fp16 or
+// bf16.
 ForwardKind KindOf(const KernelJob& job);
-int DimOf(const BlockLayout& layout);  // Its `dim`.
+int DimOf(const BlockLayout& layout);  // The `dim` of KindOf.
 
-// For the kernel of sm_90a: of each task its keys and its values (kMapsOfTask).
+// For the kernel for sm_90a: the maps of each task's keys and values (kMapsOfTask).
 std::vector<TensorMapSpec> MapsOf(const KernelJob& job, absl::Span<const KernelTask> tasks);
 
-// A launch: `bytes` go to the device, and their address into args.tables. That kernel's need what
-// became of MapsOf's, in `encoded`, by PutMaps before.
+// A launch. Upload `bytes` and store their device address in args.tables. For the kernel for
+// sm_90a, first put the encoded MapsOf maps into `bytes` with PutMaps.
 struct Launch {
   std::vector<std::byte> bytes;
   ForwardArgs args = {};
@@ -32,8 +33,8 @@ struct Launch {
 };
 struct TableLists;  // table_image.h
 
-// What making a launch leaves to the next: the system takes longer to clear the pages of new memory
-// than they take to be filled. One thread's.
+// Memory that one launch plan leaves to the next: the system takes longer to clear new pages than
+// the plan takes to fill them. For one thread.
 class PlanMemory {
  public:
   PlanMemory();
@@ -41,20 +42,20 @@ class PlanMemory {
   struct Lists;
   Lists* lists() { return lists_.get(); }
   TableLists* tables();
-  // Of a launch that is done with, for the next.
+  // The bytes of a finished launch, for reuse.
   std::vector<std::byte> bytes;
 
  private:
   const std::unique_ptr<Lists> lists_;
 };
 
-// `cached_bytes`: keys and values that a GPU's L2 cache keeps while many blocks go through them, as
-// the kernel of sm_90a goes through the heads.
+// `cached_bytes`: keys and values that stay in a GPU's L2 cache while many blocks go through them.
+// The kernel for sm_90a goes through the heads in such portions.
 inline constexpr int64_t kCachedBytes = int64_t{32} << 20;
 Launch MakeLaunch(const KernelJob& job, absl::Span<const KernelTask> tasks,
                   const VisibleRows& visible, const LaunchPieces& pieces, PlanMemory* memory,
                   bool hopper = false, int64_t cached_bytes = kCachedBytes);
-// `to`: where the launch's tables have the maps of its pieces' tasks.
+// Copies the maps of the pieces' tasks from `encoded` to `to`, the maps of the launch's tables.
 void PutMaps(absl::Span<const std::byte> encoded, const LaunchPieces& pieces, std::byte* to);
 
 }  // namespace annulus::cuda

@@ -15,30 +15,31 @@
 
 namespace annulus::cuda {
 
-// Queues work on one device, which does it in order, sooner or later. One owner thread. A device's
-// stream, or the emulator of the tests, which does it at once.
+// Queues work on one device, which runs it in order, at any later time. One owner thread.
+// Implemented by a device's stream, and by the tests' emulator, which runs the work at once.
 class Launcher {
  public:
   virtual ~Launcher() = default;
 
-  // Memory on the device for partials of a call, of 16 bytes' alignment at least; what one call
-  // leaves there the next may overwrite.
+  // Device memory for the partials of a call, aligned to at least 16 bytes. The next call may
+  // overwrite it.
   virtual std::byte* partials() const = 0;
   virtual int64_t partial_bytes() const = 0;
 
-  // Bytes that one Upload may take.
+  // The most bytes that one Upload takes.
   virtual int64_t max_tables() const = 0;
-  // Copies to the device; the address, of 16 bytes at least, is good for what is launched until the
-  // next Upload. RESOURCE_EXHAUSTED above max_tables.
+  // Copies tables to the device and returns their address, aligned to at least 16 bytes. It is
+  // valid for launches until the next Upload. RESOURCE_EXHAUSTED above max_tables.
   virtual absl::StatusOr<const std::byte*> Upload(absl::Span<const std::byte> tables) = 0;
-  // Whether kinds with `hopper` are served: of attention, and of gradients.
+  // True if kinds with `hopper` are served: for attention, and for gradients.
   virtual bool has_hopper() const = 0;
   virtual bool has_hopper_gradients() const = 0;
-  // kMapBytes for each map, as a device reads them. UNIMPLEMENTED for one that the driver refuses:
-  // the device is as well as it was.
+  // Encodes maps: kMapBytes each, in the device's format. UNIMPLEMENTED if the driver refuses a
+  // map; the device is still usable.
   virtual absl::Status EncodeMaps(absl::Span<const TensorMapSpec> maps, std::byte* to) = 0;
-  // `blocks`: items (ForwardItem). They are blocks of threads, but for the kernel of sm_90a: its
-  // blocks take one after the other and count them in the tables, which thus serve one launch.
+  // `blocks`: items (ForwardItem). Each is a thread block, except on the kernel for sm_90a. It has
+  // persistent blocks, which take items by a counter in the tables, so its tables serve one launch
+  // only.
   virtual absl::Status Forward(const ForwardKind& kind, const ForwardArgs& args,
                                int64_t blocks) = 0;
   virtual absl::Status Gradients(const GradientKind& kind, const GradientArgs& args,

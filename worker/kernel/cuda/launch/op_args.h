@@ -5,47 +5,48 @@
 
 namespace annulus::cuda {
 
-// What is done to the rows and heads that two blocks share: KernelOp, by the kinds of its blocks.
+// The operations on the rows and heads that two blocks share: KernelOp, by the kinds of its blocks.
 enum class OpKind : int32_t {
-  kEmptyState,  // Partials: nothing seen.
+  kEmptyState,  // Partials become the identity: no key seen.
   kZero,
   kMerge,
   kMergeAll,  // Several partials, one after the other.
-  // A partial whose sums are divided by its weights already, over keys that every row sees.
+  // A partial whose sums are already divided by its weights, over keys that every row sees.
   kMergeMeans,
   kAdd,
   kFinish,      // Partials to outputs.
-  kRound,       // fp32 gradients to theirs.
-  kRoundState,  // Partials to those with sums in bf16.
+  kRound,       // fp32 gradients to the output type.
+  kRoundState,  // Partials to partials with sums in bf16.
   kDelta,
   kSink,
 };
 
-// A section of a block's row, as it lies on either side: `bytes` of each head of the target.
+// A section of a block's row: the offset on either side, and the `bytes` of each head of the
+// target.
 struct OpSection {
   int64_t source, target, bytes;
 };
 
 struct OpArgs {
   OpKind kind;
-  Element element;  // Of what is rounded to, and of d_out.
+  Element element;  // The type of rounded results, and of d_out.
   BlockAt source, target;
-  // kFinish: the target's (output, LSE, max_logit, lse_rest). One that is not there has no bytes.
+  // kFinish: the target's sections (output, LSE, max_logit, lse_rest). An absent one has no bytes.
   OpSection sections[5];
   int32_t section_count;
   int32_t row_begin, head_begin, heads;
   int64_t cells;          // Rows times heads.
-  int32_t partials;       // kMergeAll: so many sources …
-  int64_t partial_bytes;  // … at such a distance.
+  int32_t partials;       // kMergeAll: the number of sources …
+  int64_t partial_bytes;  // … and the distance between them.
   int32_t value_dim;
-  Element sums;                       // Of the source of kMerge.
-  Element out_element;                // Of outputs …
-  int64_t out_bytes;                  // … and of a head of them: kDelta.
-  int64_t max_offset, weight_offset;  // In a row of the source of kFinish.
-  // In a row of gradients' queries: kSink, kDelta. The rest of the LSE: −1 where there is none.
+  Element sums;                       // kMerge: the type of the source's sums.
+  Element out_element;                // kDelta: the type of outputs …
+  int64_t out_bytes;                  // … and the bytes of one head of them.
+  int64_t max_offset, weight_offset;  // kFinish: in a row of the source.
+  // kSink, kDelta: in a row of the gradients' queries. lse_rest_offset is −1 if there is none.
   int64_t lse_offset, lse_rest_offset, delta_offset;
-  int64_t d_out_offset;    // kDelta: of a d_out in fp32 in a row of the source; −1: none.
-  const std::byte* sinks;  // float of each query head; nullptr: none.
+  int64_t d_out_offset;    // kDelta: of an fp32 d_out in a row of the source; −1: none.
+  const std::byte* sinks;  // float per query head; nullptr: none.
   float kept;              // 1 − dropout rate.
   bool lse_base_2;
 };
@@ -53,11 +54,11 @@ struct OpArgs {
 template <OpKind KIND>
 struct OpOf {
   static constexpr OpKind kKind = KIND;
-  // Rows and heads that a block of threads does: where next to nothing is done to one, a thread has
-  // it, else a warp.
+  // Cells (rows × heads) of a thread block. A cell with almost no work takes one thread, others a
+  // warp.
   static constexpr int kCells = KIND == OpKind::kEmptyState ? kThreads : kThreads / 32;
 };
-// Calls `run` with the OpOf that is meant, and returns what it does.
+// Calls `run` with the OpOf for `kind`, and returns its result.
 template <class RUN>
 auto WithOp(OpKind kind, const RUN& run) {
   switch (kind) {
@@ -86,7 +87,7 @@ auto WithOp(OpKind kind, const RUN& run) {
   }
 }
 
-// Blocks of threads for all rows and heads.
+// Thread blocks for all rows and heads.
 inline int64_t OpBlocks(const OpArgs& args) {
   return WithOp(args.kind, [&](auto op) {
     return (args.cells + decltype(op)::kCells - 1) / decltype(op)::kCells;

@@ -16,10 +16,10 @@ namespace {
 
 bool HasTables(const Task& task) { return task.coverage != Coverage::kFull; }
 
-// Bytes of tables that every launch has, or those of a sequence or of a task, whatever rows are in
-// a launch: what TableImage makes of them.
+// Table bytes of every launch, of a sequence and of a task, independent of the rows in a launch:
+// the sizes that TableImage produces.
 int64_t CallBytes(const KernelJob& job, bool hopper) {
-  // Every table begins at a multiple of 16 bytes, maps at one of theirs.
+  // Every table begins at a multiple of 16 bytes, maps at a multiple of kMapBytes.
   const int64_t gaps = 16 * 16 + (hopper ? 16 + kMapBytes : 0);
   const bool slopes = !job.spec->modifiers.alibi_slopes.empty();
   return 4 * (slopes ? 2 : 1) * int64_t{job.mask->q_heads()} + gaps;
@@ -53,7 +53,7 @@ class CallCutter {
   }
 
  private:
-  // Of rows [begin, end) of a task, beside TaskBytes.
+  // For rows [begin, end) of a task, besides TaskBytes.
   int64_t RowBytes(int32_t index, int64_t begin, int64_t end) {
     const Task& task = tasks_[index].task;
     const int group = job_.layout->group();
@@ -75,7 +75,7 @@ class CallCutter {
     return bytes;
   }
 
-  // Rows that are added later cut runs in two, at most.
+  // An upper bound: rows that are added later split a run at most in two.
   int64_t RunBytes(const TaskPiece& piece, int32_t first_head, int group) {
     const Interval tiles = TilesOf(piece.q_begin, piece.q_end, group, kHopperSlots);
     int64_t bytes = 0;
@@ -93,7 +93,7 @@ class CallCutter {
     return bytes;
   }
 
-  // Of rows [begin, end) of a task, about.
+  // The approximate work of rows [begin, end) of a task.
   double WorkOf(int32_t index, int64_t begin, int64_t end) const {
     const Task& task = tasks_[index].task;
     const int64_t keys = VisibleKeys({job_, tasks_, visible_}, index, {begin, end});
@@ -106,7 +106,7 @@ class CallCutter {
     const int64_t own = TaskBytes(job_, tasks_[index], rule_.hopper) + rule_.more_of_task;
     if (rule_.hopper) alike_ = AlikeHeads(job_, task);
     int64_t begin = task.q_begin;
-    bool open = false;  // The last piece of the launch is this task's, and ends at `begin`.
+    bool open = false;  // True if the last piece of the launch is this task's, and ends at `begin`.
     for (int64_t step = SlotsOfTile(rule_.hopper); begin < task.q_end;) {
       const int64_t end = std::min(task.q_end, (begin / step + 1) * step);
       const int64_t bytes = (open ? 0 : own) + RowBytes(index, begin, end);
@@ -139,7 +139,7 @@ class CallCutter {
     return absl::OkStatus();
   }
 
-  // `open`: they go on from the last piece.
+  // `open`: the rows extend the last piece.
   void AddRows(const TaskPiece& rows, bool open) {
     if (open)
       pieces_.back().q_end = rows.q_end;
@@ -164,10 +164,11 @@ class CallCutter {
   const LaunchSplitRule rule_;
   const PairCost cost_{job_};
   const int64_t of_sequence_ = SequenceBytes(job_);
-  absl::flat_hash_set<int64_t> sequences_;  // Of the launch's rows, where its tables have them.
+  // Sequences of the launch's rows, if its tables have sequences.
+  absl::flat_hash_set<int64_t> sequences_;
   int64_t used_ = CallBytes(job_, rule_.hopper);
   double work_ = 0;
-  std::vector<int32_t> alike_;  // Heads of the task that is added.
+  std::vector<int32_t> alike_;  // Heads of the task that is being added.
   std::vector<int64_t> of_head_;
   std::vector<KeyTileRun> runs_;
   LaunchPieces pieces_;

@@ -13,7 +13,7 @@
 
 namespace annulus::cuda {
 
-// How an Accumulate call becomes launches of any of our kernels: pure functions, no device.
+// The split of an Accumulate call into launches, for all our kernels: pure functions, no device.
 
 // Rows [q_begin, q_end) of a task of the call.
 struct TaskPiece {
@@ -21,21 +21,21 @@ struct TaskPiece {
   int64_t q_begin = 0, q_end = 0;
 };
 
-// What one launch does, in task order.
+// The work of one launch, in task order.
 using LaunchPieces = std::vector<TaskPiece>;
 
 struct LaunchSplitRule {
-  int64_t max_bytes = 0;      // Of a launch's tables.
-  int64_t more_of_task = 0;   // Bytes of them that a task takes beside those of the forward kernel.
-  bool hopper = false;        // For the kernel of sm_90a (hopper_plan.h).
-  bool whole_chunks = false;  // Rows are cut at multiples of 64 (kChunkRows) only.
-  double max_work = kMaxLaunchWork;  // Of what shares tables, where no piece has more.
+  int64_t max_bytes = 0;             // Limit for a launch's tables.
+  int64_t more_of_task = 0;          // Table bytes of a task besides those of the forward kernel.
+  bool hopper = false;               // For the kernel for sm_90a (hopper_plan.h).
+  bool whole_chunks = false;         // Cut rows only at multiples of kChunkRows.
+  double max_work = kMaxLaunchWork;  // Limit of the work of a launch with several pieces.
 };
 
-// Cuts a call into launches whose tables fit and whose work is bounded: an accumulator row sees its
-// tasks in list order, within launches and from one to the next. RESOURCE_EXHAUSTED where the least
-// piece's do not: what a launch's tables hold is of its rows, so that 4 MiB fit 64 rows of every
-// job that is admitted.
+// Cuts a call into launches whose tables fit and whose work is bounded. An accumulator row sees its
+// tasks in list order, within launches and across them. RESOURCE_EXHAUSTED if the tables of the
+// smallest piece do not fit. Table sizes grow with a launch's rows, and 4 MiB fit 64 rows of every
+// admitted job.
 absl::StatusOr<std::vector<LaunchPieces>> SplitLaunches(const KernelJob& job,
                                                         absl::Span<const KernelTask> tasks,
                                                         const VisibleRows& visible,

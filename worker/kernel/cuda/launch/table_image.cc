@@ -12,7 +12,7 @@ namespace {
 
 int32_t Narrow(int64_t value) { return static_cast<int32_t>(value); }
 
-// A cap below the smallest normal number caps to nothing that fp32 arithmetic here tells from 0.
+// A cap below the smallest normal number gives scores that fp32 arithmetic here cannot tell from 0.
 void SetCap(double cap, ChangeRule* rule) {
   rule->cap = std::max(static_cast<float>(cap), std::numeric_limits<float>::min());
   const double per_cap = 1.0 / rule->cap;
@@ -21,14 +21,14 @@ void SetCap(double cap, ChangeRule* rule) {
   rule->per_cap_low = static_cast<float>(per_cap - rule->per_cap_high);
 }
 
-// Where the next `more` entries are, which have no value yet.
+// Appends `more` entries, to be set by the caller, and returns the first.
 template <class T>
 T* Grown(int64_t more, std::vector<T>* list) {
   list->resize(list->size() + more);
   return list->data() + list->size() - more;
 }
 
-// The sweep's spans of so many rows, `apart` entries from one to the next.
+// Writes the sweep's span for each of `rows` rows, `apart` entries from one to the next.
 void PutSpans(const Sweep& sweep, int64_t skip, int64_t rows, int64_t apart, KeySpan32* to) {
   const Interval first = sweep.At(skip);
   const int32_t begin = Narrow(first.begin), end = Narrow(first.end);

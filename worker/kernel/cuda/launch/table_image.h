@@ -14,13 +14,13 @@ namespace annulus::cuda {
 
 Element ElementOf(DataType dtype);
 ChangeRule ChangeRuleOf(const KernelJob& job);
-// Where a block lies; its rows and heads fit in 32 bits.
+// The device address of a block; its rows and heads must fit in 32 bits.
 BlockAt BlockAtOf(const BlockLayout& layout, const BlockView& view);
 
-// Whether sixteen bytes at a time may be copied from every row and head of a section.
+// True if 16-byte copies are possible from every row and head of a section.
 bool IsWhole(const BlockAt& block, int64_t offset, int64_t head_bytes);
 
-// Adds a table at the next multiple of 16 bytes, and says where.
+// Appends a table at the next multiple of 16 bytes, and returns its offset.
 template <class T>
 int64_t AppendTable(const std::vector<T>& table, std::vector<std::byte>* bytes) {
   bytes->resize((bytes->size() + 15) / 16 * 16);
@@ -30,7 +30,7 @@ int64_t AppendTable(const std::vector<T>& table, std::vector<std::byte>* bytes) 
   return static_cast<int64_t>(at);
 }
 
-// Those of ForwardTables that may be large.
+// The tables of ForwardTables that may be large.
 struct TableLists {
   std::vector<ForwardItem> items;
   std::vector<int32_t> units, firsts, unit_runs;
@@ -39,40 +39,41 @@ struct TableLists {
   void Clear();
 };
 
-// The tables of one launch (ForwardTables), as they are filled.
+// The tables of one launch (ForwardTables) while they are filled.
 class TableImage {
  public:
-  // Keeps both; what `lists` hold is of no account.
+  // Keeps references to both; clears `lists`.
   TableImage(const KernelJob& job, TableLists* lists);
 
-  // Rows of a task, the next of ForwardTables::tasks.
+  // Adds rows of a task, as the next entry of ForwardTables::tasks.
   void AddTask(const KernelTask& bound, const TaskPiece& piece, const VisibleRows& visible);
-  // `units`: tasks in the order in which they were added. Where they lie is filled in.
+  // Adds an item. `units`: task numbers, in the order of AddTask. Sets the item's unit_begin and
+  // unit_end.
   void AddItem(ForwardItem item, absl::Span<const int32_t> units);
 
-  // Of the next unit of items, in the order in which AddItem gets them, before or after it; for the
-  // kernel of sm_90a.
+  // For the kernel for sm_90a: adds the runs of the next unit. Calls follow the order in which
+  // AddItem gets the units, and may come before or after it.
   void AddRuns(absl::Span<const KeyTileRun> runs);
-  // Room for so many tensor maps, and the count of items that are taken.
+  // Reserves room for `count` tensor maps, and the counter of items.
   void AddMaps(int64_t count) {
     maps_ = count;
     next_item_ = {0};
   }
 
-  // All but the address and the offsets of the tables.
+  // All arguments except the address and the offsets of the tables.
   ForwardArgs args() const;
-  // All tables, one after the other, and where each begins. `bytes` become them.
+  // Writes all tables, one after the other, to `bytes`, and their offsets to `at`.
   void Take(ForwardTables* at, std::vector<std::byte>* bytes);
 
  private:
   void AddSequences(ForwardTables* at, std::vector<std::byte>* bytes) const;
-  // Where the runs of a row map are.
+  // The index of a row map's runs.
   int32_t RunsOf(const RowMap& rows);
   void AddSpans(const KernelTask& bound, const TaskPiece& piece, const VisibleRows& visible);
 
   const KernelJob& job_;
   const ChangeRule change_;
-  const bool changes_;  // Some of it is asked for.
+  const bool changes_;  // True if change_ has any change.
   TableLists& lists_;
   std::vector<ForwardTask> tasks_;
   std::vector<int32_t> class_of_head_, classes_, next_item_;

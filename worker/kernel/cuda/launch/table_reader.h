@@ -16,8 +16,8 @@ struct TableReader {
   ANNULUS_GPU T Get(int64_t table, int64_t index) const {
     return gpu.template Load<T>(args.tables + table + index * static_cast<int64_t>(sizeof(T)));
   }
-  // The last of table[0 … count) that is not above `value`; entries increase, the first is not
-  // above.
+  // The index of the last of table[0 … count) that is at most `value`. Requires: entries increase,
+  // and the first is at most `value`.
   ANNULUS_GPU int32_t LastNotAbove(int64_t table, int64_t stride, int32_t count,
                                    int32_t value) const {
     int32_t low = 0, high = count;
@@ -38,7 +38,7 @@ struct TableReader {
   }
 };
 
-// Address of a row and head of a block, past `offset`.
+// The address of a row and head of a block, plus `offset`.
 ANNULUS_GPU std::byte* At(const BlockAt& block, int64_t row, int64_t head, int64_t offset,
                           int64_t head_bytes) {
   return block.data + (row - block.row_begin) * block.row_bytes + offset +

@@ -11,7 +11,7 @@
 namespace annulus::cuda {
 namespace {
 
-// Rows of a piece and query heads of its task that a tile has.
+// The rows of a piece and the query heads of its task that a tile has.
 struct TileOf {
   int64_t begin, end;
   int32_t head_begin, head_end;

@@ -3,10 +3,10 @@
 namespace annulus::cuda {
 namespace {
 
-// To wake threads takes as long as to ask for so many rows, about.
+// Below this number of rows, to wake threads takes longer than to query the mask.
 constexpr int64_t kRowsAlone = 2048;
 
-// Whether rows come in many blocks, each of which is asked for.
+// True if rows come in many blocks, each of which needs a query.
 bool IsStriped(const RowMap& rows) {
   int64_t blocks = 0;
   for (const RowRange& range : rows.ranges()) blocks += range.count;

@@ -15,15 +15,15 @@
 namespace annulus::cuda {
 
 // The visible keys of every query row of every task of a call, in shard-local key rows, clipped to
-// the task's keys: as CallVisibility (visibility.h), by stretches of rows. A plan asks for tiles of
-// rows, and under most masks a tile is one stretch or two. Immutable after construction.
+// the task's keys. Unlike CallVisibility (visibility.h), it returns runs of rows: a plan asks for
+// tiles of rows, and under most masks a tile is one run or two. Immutable after construction.
 class VisibleRows {
  public:
-  // Mask and tasks must outlive this. Uses `pool` where many rows must be asked for one by one.
+  // `mask` and `tasks` must outlive this. Uses `pool` if many rows must be queried one by one.
   VisibleRows(const MaskMap& mask, absl::Span<const KernelTask> tasks, ComputePool& pool);
 
-  // What query head `q_head` of rows `rows` of a task sees: calls fn(part, sweeps, skip) for
-  // stretches of them, as TaskSweeps::ForEach.
+  // The visible keys of query head `q_head` of rows `rows` of a task: calls fn(part, sweeps, skip)
+  // for runs of the rows, as TaskSweeps::ForEach.
   template <typename Fn>
   void ForEach(int32_t task, int32_t q_head, Interval rows, const Fn& fn) const {
     if (pieces_.SeesAll(task)) {
@@ -38,7 +38,7 @@ class VisibleRows {
     }
   }
 
-  // Spans of those rows together.
+  // The total number of spans of those rows.
   int64_t Spans(int32_t task, int32_t q_head, Interval rows) const;
 
  private:
@@ -46,7 +46,7 @@ class VisibleRows {
   Pieces pieces_;
 };
 
-// A call, as its plan reads it: task `index` of it is what `tasks` has there. Borrows everything.
+// A call as its plan reads it: task `index` is tasks[index]. Owns nothing.
 struct CallView {
   const KernelJob& job;
   absl::Span<const KernelTask> tasks;

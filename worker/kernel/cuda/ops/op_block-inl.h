@@ -3,18 +3,21 @@
 
 #include "worker/kernel/cuda/ops/op_cell-inl.h"
 
+// The kernels of operations on whole blocks (KernelOp): the epilogues of a step. Included by
+// compiled_kernels.cu, and by the tests' emulator. Start at OpBlock::Run; merges are in OpMerge,
+// the arithmetic of states in OpCell (op_cell-inl.h).
 namespace annulus::cuda {
 
-// Merges a partial whose sums are divided by its weights into one whose sums are not. A row whose
-// scores are all −infinity has seen them all the same (docs/reference/numerics.md). So has one of
-// which NaN has hidden every max.
+// Merges a partial with sums divided by its weights into one with undivided sums. Its rows have
+// seen keys even if all scores are −infinity (docs/reference/numerics.md), or if NaN has hidden
+// every max.
 template <class GPU>
 ANNULUS_GPU void MergeNormalized(const OpCell<GPU>& cell, int64_t row, int64_t head) {
   float from_max = cell.Read(cell.Source(row, head, 1));
   float from_weight = cell.Read(cell.Source(row, head, 2));
   const float max = cell.Read(cell.Target(row, head, 1));
   const float weight = cell.Read(cell.Target(row, head, 2));
-  cell.gpu.SyncWarp();  // Before the first lane writes what others read.
+  cell.gpu.SyncWarp();  // All lanes must have read before the first lane writes.
   const bool take = max == -Infinity(), lost = from_max == -Infinity();
   if (lost) {
     from_max = -BitsAs<float>(0x7f7fffffu);
@@ -33,7 +36,7 @@ ANNULUS_GPU void MergeNormalized(const OpCell<GPU>& cell, int64_t row, int64_t h
                 take ? from_weight : mine * weight + theirs * from_weight);
 }
 
-// Partials into one.
+// Merges partials into one.
 template <class GPU>
 struct OpMerge : OpCell<GPU> {
   using Base = OpCell<GPU>;
@@ -44,7 +47,7 @@ struct OpMerge : OpCell<GPU> {
   ANNULUS_GPU void Merge(int64_t row, int64_t head) const {
     const float from_max = Read(Source(row, head, 1)), max = Read(Target(row, head, 1));
     const float from_weight = Read(Source(row, head, 2)), weight = Read(Target(row, head, 2));
-    gpu.SyncWarp();  // Before the first lane writes what others read.
+    gpu.SyncWarp();  // All lanes must have read before the first lane writes.
     if (from_max == -Infinity()) return;
     const bool take = max == -Infinity();
     const float top = max < from_max ? from_max : max;
@@ -61,14 +64,14 @@ struct OpMerge : OpCell<GPU> {
              take ? from_weight : mine * weight + theirs * from_weight);
   }
 
-  // The bits of one Merge after the other; sums stay in registers between them. Partials are read
-  // some at a time, so that their loads wait for memory together.
+  // Merges several partials, with the bits of one Merge after the other. Sums stay in registers
+  // between merges. Partials are read kAtOnce at a time, so that their loads overlap.
   ANNULUS_GPU void MergeAll(int64_t row, int64_t head) const {
     float max = Read(Target(row, head, 1)), weight = Read(Target(row, head, 2));
     std::byte* to = Target(row, head, 0);
     float sums[kOfLane];
     ReadSums(to, sums);
-    gpu.SyncWarp();  // Before the first lane writes what others read.
+    gpu.SyncWarp();  // All lanes must have read before the first lane writes.
     for (int first = 0; first < args.partials; first += kAtOnce) {
       float maxima[kAtOnce], weights[kAtOnce], more[kAtOnce][kOfLane];
       ANNULUS_UNROLL
@@ -109,8 +112,9 @@ struct OpMerge : OpCell<GPU> {
   }
 };
 
-// One block of threads: an operation on blocks. Each operation is a kernel of its own, since one
-// with many registers would leave the others few threads to wait for memory with.
+// The work of one thread block: an operation on blocks. Each operation is a kernel of its own. With
+// one kernel for all, the operation with the most registers would leave the others too few threads
+// to hide memory latency.
 template <class GPU, OpKind KIND>
 struct OpBlock : OpMerge<GPU> {
   using Base = OpCell<GPU>;
@@ -122,7 +126,7 @@ struct OpBlock : OpMerge<GPU> {
     constexpr int kCells = OpOf<KIND>::kCells;
     const int64_t cell = block * kCells + gpu.Thread() / (kThreads / kCells);
     if (cell >= args.cells) return;
-    // A division of 64 bits takes as long as all that is done to a row here.
+    // A 64-bit division takes as long as the rest of a row's work.
     const bool narrow = args.cells < (int64_t{1} << 31);
     const int64_t row = narrow ? static_cast<uint32_t>(cell) / static_cast<uint32_t>(args.heads)
                                : cell / args.heads;
@@ -161,7 +165,7 @@ struct OpBlock : OpMerge<GPU> {
       WriteAs(Element::kBf16, to, i, Read(from + i * 4));
   }
 
-  // kZero, kAdd, kRound. Sections are of fp32, but for the target of kRound.
+  // kZero, kAdd, kRound. All sections are fp32, except the target's of kRound.
   ANNULUS_GPU void ForEachFloat(int64_t row, int64_t head) const {
     const int64_t element = KIND == OpKind::kRound && args.element != Element::kFp32 ? 2 : 4;
     for (int s = 0; s < args.section_count; ++s) {
@@ -195,7 +199,7 @@ struct OpBlock : OpMerge<GPU> {
       Write(to + i * 4, 0.0f);
   }
 
-  // Sections: out, d_out. As worker/kernel/cpu/block_ops.cc: a d_out in fp32 is rounded first.
+  // Sections: out, d_out. An fp32 d_out is rounded first, as in worker/kernel/cpu/block_ops.cc.
   ANNULUS_GPU void Delta(int64_t row, int64_t head) const {
     std::byte* delta = At(args.target, row, head, args.delta_offset, 4);
     double sum = lane == 0 ? -static_cast<double>(Read(delta)) : 0.0;

@@ -6,18 +6,18 @@
 
 namespace annulus::cuda {
 
-// log2(e) in two parts, of which the first has 29 bits: its product with a float is exact.
+// log2(e) in two parts. The first has 29 bits, so that its product with a float is exact.
 constexpr double kLog2eHigh = 0x1.7154765p+0, kLog2eLow = 0x1.5c17f0bbbe88p-31;
 
-// What is done to one row and head of running states, by a warp where it is much: the arithmetic of
-// attention/numerics/partial.h, in its order.
+// The work on one row and head of running states, by a warp if it is much. The arithmetic, and its
+// order, are those of attention/numerics/partial.h.
 template <class GPU>
 struct OpCell {
   GPU& gpu;
   const OpArgs& args;
   int lane = gpu.Thread() % 32;
 
-  // exp(max − top), and 0 where nothing was seen.
+  // exp(max − top); 0 if the row has seen no key.
   ANNULUS_GPU static float Share(float max, float top) {
     return max == -Infinity() ? 0.0f : GPU::Exp(max - top);
   }
@@ -55,7 +55,7 @@ struct OpCell {
       const double natural = empty ? sink : top + GPU::LogDouble(whole);
       lse = static_cast<float>(natural * 1.44269504088896340736);  // log2(e)
       if (lse == -Infinity() && natural != -Infinity())
-        lse = nan;  // As attention/numerics/partial.cc says.
+        lse = nan;  // Same as in attention/numerics/partial.cc.
     }
     Write(Target(row, head, 1), !empty && lost ? nan : lse);
     if (args.sections[2].bytes > 0)
@@ -64,7 +64,7 @@ struct OpCell {
       Write(Target(row, head, 3), empty || lost ? 0.0f : RestOf(lse, top, whole));
   }
 
-  // As attention/numerics/wide_lse.cc makes it.
+  // Same as in attention/numerics/wide_lse.cc.
   ANNULUS_GPU float RestOf(float lse, float top, float weight) const {
     if (!(lse - lse == 0)) return 0;
     double high = top, low = GPU::LogDouble(weight);
@@ -90,8 +90,8 @@ struct OpCell {
     Write(Target(row, head, 2), weight);
   }
 
-  // How many numbers of so many move by fours: floats from the one place, elements of so many bytes
-  // to the other.
+  // The number of the `count` numbers that move in groups of four: floats at `from`, elements of
+  // `element` bytes at `to`.
   ANNULUS_GPU static int64_t Fours(const std::byte* from, const std::byte* to, int64_t element,
                                    int64_t count) {
     const auto aligned = [](const std::byte* at, int64_t bytes) {

@@ -11,7 +11,7 @@
 namespace annulus::cuda {
 namespace {
 
-// Absent where the operation is not made for these kinds.
+// Absent if the operation is not made for these kinds.
 std::optional<OpKind> OpKindOf(KernelOp::Kind op, BlockKind source, BlockKind target) {
   const bool same = source == target;
   switch (op) {

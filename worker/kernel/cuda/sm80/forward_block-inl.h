@@ -4,10 +4,14 @@
 #include "worker/kernel/cuda/sm80/forward_softmax-inl.h"
 #include "worker/kernel/cuda/sm80/nonfinite_values-inl.h"
 
+// The forward kernel (FlashAttention by mma.sync), for sm_80 and later. Included by
+// forward_kernel.cuh, and by the tests' emulator. Start at ForwardBlock::Run, then RunTile: one
+// iteration of the mainloop over tiles of keys.
 namespace annulus::cuda {
 
-// One block of threads: brings the slots of an item up to date with all of its tasks. While a
-// tile's values come, its keys are scored; while its values are summed, the next tile's keys come.
+// The work of one thread block: brings the slots of an item up to date with all of its tasks.
+// Copies overlap products: a tile's values are loaded while its keys are scored, and the next
+// tile's keys while its values are multiplied.
 template <class GPU, class CONFIG>
 struct ForwardBlock {
   using Products = TileProducts<GPU, CONFIG>;
@@ -16,13 +20,13 @@ struct ForwardBlock {
   const ForwardArgs& args;
 
   ANNULUS_GPU void Run(int64_t block) const {
-    // Read where they are used: in registers they would crowd out sums.
+    // Read at each use: in registers they would displace sums.
     const auto& item = reinterpret_cast<const ForwardItem*>(args.tables + args.at.items)[block];
     const auto* tasks = reinterpret_cast<const ForwardTask*>(args.tables + args.at.tasks);
     const TableReader<GPU> tables{gpu, args};
     for (int32_t unit = item.unit_begin; unit < item.unit_end; ++unit) {
       RunTask(item, tasks[tables.template Get<int32_t>(args.at.units, unit)]);
-      gpu.Sync();  // Slots are read until the end.
+      gpu.Sync();  // Slots are read until here.
     }
   }
 
@@ -50,7 +54,7 @@ struct ForwardBlock {
     gpu.template WaitCopies<0>();
   }
 
-  // Returns the next tile, whose keys are then on their way.
+  // Processes one tile. Returns the next tile, whose keys are then being loaded.
   ANNULUS_GPU KeyTile RunTile(const ForwardItem& item, const ForwardTask& task, const KeyTile& at,
                               KeyTiles<GPU, CONFIG>& tiles, SlotState& state,
                               typename Products::Sums& sums) const {
@@ -59,7 +63,7 @@ struct ForwardBlock {
     LoadValues<GPU, CONFIG>(gpu, args, task, item.kv_head, at.tile);
     gpu.CommitCopies();
     gpu.template WaitCopies<1>();
-    gpu.Sync();  // Queries and keys are there.
+    gpu.Sync();  // Queries and keys have arrived.
     typename Products::Scores scores;
     ANNULUS_UNROLL
     for (int i = 0; i < CONFIG::kKeyTiles * 4; ++i) scores[i / 4][i % 4] = 0;
@@ -72,7 +76,7 @@ struct ForwardBlock {
     float shrink[2];
     const uint32_t seen = softmax.Weigh(at, scores, state, shrink);
     gpu.template WaitCopies<1>();
-    gpu.Sync();  // Values are there.
+    gpu.Sync();  // Values have arrived.
     const bool nonfinite = at.masked && values.Hide();
     products.Accumulate(
         scores, [&](float sum, int half, float more) { return GPU::Fma(sum, shrink[half], more); },

@@ -7,11 +7,11 @@
 
 namespace annulus::cuda {
 
-// One instantiation of the forward kernel, and where things lie in its shared memory.
+// One instantiation of the forward kernel, and its shared-memory layout.
 //
-// A block has four warps of 16 slots. A warp holds scores and sums as mma.sync leaves products of
-// 16 × 8: lane 4·g + c has rows g and g + 8, columns 2·c and 2·c + 1. fp32, which no mma multiplies
-// exactly, keeps that shape.
+// A thread block has four warps of 16 slots. A warp holds scores and sums in the layout of mma.sync
+// products of 16 × 8: lane 4·g + c has rows g and g + 8, columns 2·c and 2·c + 1. fp32, which no
+// mma multiplies exactly, uses the same layout.
 template <Element ELEMENT, int DIM, bool CHANGES>
 struct ForwardConfig {
   static constexpr Element kElement = ELEMENT;
@@ -19,10 +19,10 @@ struct ForwardConfig {
   static constexpr bool kChanges = CHANGES;
   static constexpr bool kWide = ELEMENT == Element::kFp32;
   static constexpr int kBytes = kWide ? 4 : 2;
-  static constexpr int kKeys = DIM > 128 ? 32 : 64;  // Of a tile.
+  static constexpr int kKeys = DIM > 128 ? 32 : 64;  // Keys of a tile.
   static constexpr int kKeyTiles = kKeys / 8;
   static constexpr int kColumnTiles = DIM / 8;
-  // Sixteen bytes more than the row, so that eight rows of a matrix lie in different banks.
+  // Padded by sixteen bytes, so that eight rows of a matrix are in different banks.
   static constexpr int kRowBytes = DIM * kBytes + 16;
   static constexpr int kWeightBytes = kKeys * 4 + 16;  // fp32: a row of weights.
 
@@ -31,16 +31,16 @@ struct ForwardConfig {
   static constexpr uint32_t kValuesAt = kKeysAt + kKeys * kRowBytes;
   static constexpr uint32_t kWeightsAt = kValuesAt + kKeys * kRowBytes;
   static constexpr uint32_t kMasksAt = kWeightsAt + (kWide ? kTileSlots * kWeightBytes : 0);
-  static constexpr uint32_t kKeyRowsAt = kMasksAt + 2 * kTileSlots * 8;  // int32, two tiles'
-  static constexpr uint32_t kNonfiniteAt = kKeyRowsAt + 2 * kKeys * 4;   // int32 of each key
-  static constexpr uint32_t kSharesAt = kNonfiniteAt + kKeys * 4;        // 8 bytes of each slot
+  static constexpr uint32_t kKeyRowsAt = kMasksAt + 2 * kTileSlots * 8;  // int32, for two tiles
+  static constexpr uint32_t kNonfiniteAt = kKeyRowsAt + 2 * kKeys * 4;   // int32 per key
+  static constexpr uint32_t kSharesAt = kNonfiniteAt + kKeys * 4;        // 8 bytes per slot
   static constexpr uint32_t kNextAt = kSharesAt + kTileSlots * 8;        // int32 of two warps
   static constexpr uint32_t kSlotsAt = kNextAt + 16;
-  static constexpr int kSlotFields = CHANGES ? 16 : 6;  // 4 bytes of each slot
+  static constexpr int kSlotFields = CHANGES ? 16 : 6;  // 4 bytes each per slot
   static constexpr uint32_t kSharedBytes = kSlotsAt + kSlotFields * kTileSlots * 4;
 };
 
-// Calls `run` with the ForwardConfig that is meant, and returns what it does.
+// Calls `run` with the ForwardConfig for the kind, and returns its result.
 template <Element ELEMENT, int DIM, class RUN>
 auto WithConfigOf(bool changes, const RUN& run) {
   return changes ? run(ForwardConfig<ELEMENT, DIM, true>())
@@ -53,7 +53,7 @@ auto WithConfigOf(const ForwardKind& kind, const RUN& run) {
   return WithConfigOf<ELEMENT, 256>(kind.changes, run);
 }
 
-// Shared memory that a block of a kind takes.
+// Shared memory of a thread block of a kind.
 inline int64_t SharedBytesOf(const ForwardKind& kind) {
   const auto bytes = [](auto config) { return int64_t{decltype(config)::kSharedBytes}; };
   if (kind.element == Element::kFp32) return WithConfigOf<Element::kFp32>(kind, bytes);
@@ -61,22 +61,22 @@ inline int64_t SharedBytesOf(const ForwardKind& kind) {
   return WithConfigOf<Element::kBf16>(kind, bytes);
 }
 
-// Fields of a slot in shared memory.
+// The fields of a slot in shared memory.
 enum SlotField : int {
-  kSlotRow,    // −1: the slot sees nothing in the task.
-  kSlotHead,   // of the queries
-  kSlotBegin,  // The hull of what it sees …
+  kSlotRow,    // −1: the slot sees no key of the task.
+  kSlotHead,   // a query head
+  kSlotBegin,  // The hull of its visible keys …
   kSlotEnd,
-  kSlotAllBegin,  // … and keys that it surely sees all.
+  kSlotAllBegin,  // … and an interval that it surely sees in full.
   kSlotAllEnd,
-  // Where the job has a ChangeRule:
+  // Set if the job has a ChangeRule:
   kSlotSlope,
-  kSlotPosition,  // Packed key row at which it stands.
+  kSlotPosition,  // The packed key row at its position.
   kSlotOffset,
-  kSlotFirstKey,  // Packed key row of its sequence's first key.
+  kSlotFirstKey,  // The packed key row of its sequence's first key.
   kSlotSequence,
   kSlotSequenceRow,
-  kSlotBias,  // Two fields: address of column 0, 0: none.
+  kSlotBias,  // Two fields: address of column 0; 0: none.
   kSlotBits = kSlotBias + 2,
 };
 

@@ -8,7 +8,7 @@
 
 namespace annulus::cuda {
 
-// The functions that nvcc made.
+// Return the kernel functions that nvcc compiled.
 const void* ForwardOfFp32(const ForwardKind& kind);
 const void* ForwardOfFp16(const ForwardKind& kind);
 const void* ForwardOfBf16(const ForwardKind& kind);

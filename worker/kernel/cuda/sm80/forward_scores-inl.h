@@ -8,22 +8,26 @@
 #include "worker/kernel/cuda/sm80/forward_tiles-inl.h"
 #include "worker/kernel/cuda/sm80/gpu_products-inl.h"
 
+// Scores of a tile, and the job's ChangeRule on scores and weights: bias, bit mask, soft cap,
+// ALiBi, dropout. Included by forward_softmax-inl.h, nonfinite_values-inl.h and
+// gradient_weights-inl.h. Start at TileProducts and ScoreChanges; PairChanges has the rule for one
+// pair.
 namespace annulus::cuda {
 
-// The two products of a warp's 16 slots with a tile of keys (forward_config.h tells the shapes).
+// The two products of a warp's 16 slots with a tile of keys (forward_config.h has the shapes).
 template <class GPU, class CONFIG>
 using TileProducts =
     std::conditional_t<CONFIG::kWide, FmaProducts<GPU, CONFIG>, MmaProducts<GPU, CONFIG>>;
 
-// What a slot brings to a job's ChangeRule.
+// The data of a slot that the job's ChangeRule needs.
 struct SlotChange {
   float slope, offset;
   int32_t position, first_key;
   uint64_t bias, bits;
 };
 
-// What a job's ChangeRule does to one score or weight. Slots are found (forward_tiles-inl.h); keys
-// go by their packed rows.
+// The job's ChangeRule for one score or weight. Requires: SlotFinder has found the slots
+// (forward_tiles-inl.h). Keys are given by their packed rows.
 template <class GPU, class CONFIG>
 struct PairChanges {
   GPU& gpu;
@@ -41,7 +45,8 @@ struct PairChanges {
             gpu.template LoadShared<uint64_t>(SlotAt<CONFIG>(kSlotBits, 0) + slot * 8)};
   }
 
-  // False: the pair is hidden. `slope`: of the score by what it was.
+  // Changes a score. Returns false if the pair is hidden. `slope`: the derivative of the new score
+  // by the old one.
   ANNULUS_GPU bool ChangeScore(const SlotChange& slot, int32_t key_row, float& score,
                                float& slope) const {
     const ChangeRule& change = args.change;
@@ -74,7 +79,7 @@ struct PairChanges {
     row[1] = static_cast<uint32_t>(Get(kSlotHead, slot)) + (uint32_t{1} << 31);
     row[2] = static_cast<uint32_t>(Get(kSlotSequence, slot));
   }
-  // Whether dropout takes the weight of key `key` of the slot's sequence; `words` are those of
+  // True if dropout drops the weight of key `key` of the slot's sequence. `words` are those of
   // counter key / 4.
   ANNULUS_GPU bool Drops(const uint32_t (&words)[4], uint32_t key) const {
     const uint32_t low = (key & 1) != 0 ? words[1] : words[0];
@@ -94,10 +99,10 @@ struct PairChanges {
   }
 };
 
-// The bit of a thread's score [tile][i] in a word of those that are seen.
+// The bit of a thread's score [tile][i] in a word of visible scores.
 ANNULUS_GPU uint32_t ScoreBit(int tile, int i) { return uint32_t{1} << (tile * 4 + i); }
 
-// What a job's ChangeRule does to the scores and weights that a thread has of a tile of keys.
+// The job's ChangeRule for a thread's scores and weights of a tile of keys.
 template <class GPU, class CONFIG>
 struct ScoreChanges {
   using Scores = typename TileProducts<GPU, CONFIG>::Scores;
@@ -107,7 +112,7 @@ struct ScoreChanges {
   int lane = gpu.Thread() % 32, warp = gpu.Thread() / 32;
   PairChanges<GPU, CONFIG> pairs{gpu, args};
 
-  // Changes what is in `seen`, and takes out of it what a bias or the bit mask hides.
+  // Changes the scores in `seen`, and clears the bits of pairs that a bias or the bit mask hides.
   ANNULUS_GPU void Change(const KeyTile& at, Scores& scores, uint32_t& seen) const {
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -126,7 +131,7 @@ struct ScoreChanges {
     }
   }
 
-  // Weights that dropout takes become 0.
+  // Sets dropped weights to 0.
   ANNULUS_GPU void Drop(const KeyTile& at, uint32_t seen, Scores& weights) const {
     if (args.change.drop_below == 0) return;
     for (int half = 0; half < 2; ++half) {
@@ -134,7 +139,7 @@ struct ScoreChanges {
       uint32_t row[3];
       pairs.Counters(slot, row);
       const int32_t first_key = pairs.Get(kSlotFirstKey, slot);
-      uint32_t words[4], counter = ~uint32_t{0};  // No key has that one.
+      uint32_t words[4], counter = ~uint32_t{0};  // No key has this counter.
       ANNULUS_UNROLL
       for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile) {
         ANNULUS_UNROLL

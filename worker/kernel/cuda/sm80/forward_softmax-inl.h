@@ -4,9 +4,11 @@
 #include "worker/kernel/cuda/sm80/forward_scores-inl.h"
 #include "worker/kernel/cuda/sm80/forward_tiles-inl.h"
 
+// Online softmax of the portable forward kernel, and loads and stores of its running state.
+// Included by forward_block-inl.h. Start at Softmax::Weigh and StateRows.
 namespace annulus::cuda {
 
-// The running state of a thread's two slots: the four lanes of a slot hold the same. Their weights
+// The running state of a thread's two slots. The four lanes of a slot hold the same values. Weights
 // are summed tile by tile, so that the sum does not depend on how keys are cut into tasks.
 struct SlotState {
   float max[2], weight[2];
@@ -21,7 +23,7 @@ struct Softmax {
   const ForwardArgs& args;
   int lane = gpu.Thread() % 32, warp = gpu.Thread() / 32;
 
-  // Which of a thread's scores its slots see.
+  // The bits of a thread's visible scores.
   ANNULUS_GPU uint32_t VisibleOf(const KeyTile& at) const {
     uint32_t seen = 0;
     ANNULUS_UNROLL
@@ -39,8 +41,8 @@ struct Softmax {
     return seen;
   }
 
-  // Scores become weights, and the state takes them in; `shrink` is what brings earlier sums of
-  // each slot to the new maximum. Returns what is seen.
+  // Turns scores into weights and updates the state. `shrink`: the rescale factor of earlier sums
+  // of each slot. Returns the bits of visible scores.
   ANNULUS_GPU uint32_t Weigh(const KeyTile& at, Scores& scores, SlotState& state,
                              float (&shrink)[2]) const {
     uint32_t seen = VisibleOf(at);
@@ -59,7 +61,7 @@ struct Softmax {
   }
 
  private:
-  // −infinity wherever a slot does not see, whatever stood there.
+  // Sets masked scores to −infinity.
   ANNULUS_GPU static void Hide(uint32_t seen, Scores& scores) {
     ANNULUS_UNROLL
     for (int tile = 0; tile < CONFIG::kKeyTiles; ++tile) {
@@ -88,7 +90,7 @@ struct Softmax {
     top = Most(top, gpu.ShuffleXor(top, 2));
     const float old = state.max[HALF];
     const float now = top > old ? top : old;  // NaN stays.
-    // Nothing but −infinity so far: any finite reference gives weights of 0.
+    // All scores were −infinity so far: any finite reference gives weights of 0.
     const float reference = now == -Infinity() ? 0.0f : now;
     float weight = 0;
     ANNULUS_UNROLL
@@ -107,8 +109,8 @@ struct Softmax {
     NoteSeen<HALF>(seen, weight, state);
   }
 
-  // A slot that has seen keys must not look as if it had seen nothing: not where all their scores
-  // are −infinity, nor where they are NaN (attention/numerics/partial.h).
+  // A slot that has seen keys must differ from one that has seen none, even if all scores are
+  // −infinity or NaN (attention/numerics/partial.h).
   template <int HALF>
   ANNULUS_GPU void NoteSeen(uint32_t seen, float weight, SlotState& state) const {
     uint32_t mine = 0;
@@ -134,7 +136,7 @@ struct StateRows {
   const ForwardTask& task;
   int lane = gpu.Thread() % 32, warp = gpu.Thread() / 32;
 
-  // Slots that see nothing in the task have an empty state, which nobody reads.
+  // Loads the state. Slots that see no key of the task get an empty state, which is not used.
   ANNULUS_GPU void Load(SlotState& state, Sums& sums) const {
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -142,7 +144,7 @@ struct StateRows {
       const float max = row < 0
                             ? -Infinity()
                             : gpu.template Load<float>(At(task.out, row, head, task.max_offset, 4));
-      const bool fresh = max == -Infinity();  // Its sums mean nothing.
+      const bool fresh = max == -Infinity();  // The sums of such a row are undefined.
       state.max[half] = max;
       state.weight[half] = 0;
       if (row >= 0)

@@ -6,15 +6,21 @@
 #include "worker/kernel/cuda/launch/table_reader.h"
 #include "worker/kernel/cuda/sm80/forward_config.h"
 
+// Visibility and loads of the portable kernels: the slots of a tile, the tiles of keys that they
+// see, and asynchronous copies of rows to shared memory. Included by forward_scores-inl.h,
+// forward_softmax-inl.h and gradient_rows-inl.h. Start at SlotFinder::Find, KeyTiles::Next, and
+// LoadKeys and LoadValues.
 namespace annulus::cuda {
 
-// What a thread knows of the slot with its number: the span of keys at hand, and those after it.
+// A thread's view of the slot with its number: the current span of visible keys, and the spans
+// after it.
 struct SlotSpans {
   int32_t begin = 0, end = 0;
-  int32_t next = 0, last = 0;  // In ForwardTables::spans.
+  int32_t next = 0, last = 0;  // Indexes in ForwardTables::spans.
 };
 
-// Finds what thread's slot of a tile sees in a task, and tells the others in shared memory.
+// Finds the keys of a task that the thread's slot of a tile sees, and puts the result in shared
+// memory for the other threads.
 template <class GPU, class CONFIG>
 struct SlotFinder {
   GPU& gpu;
@@ -60,8 +66,8 @@ struct SlotFinder {
     return spans;
   }
 
-  // `row`: −1, or a slot that sees what is from spans.begin on, before `end`; all of it where
-  // `one`.
+  // `row`: −1, or the row of a slot that sees keys from spans.begin on, before `end`. `one`: it has
+  // one span, and sees all of it.
   ANNULUS_GPU void PutHull(int slot, int32_t row, const SlotSpans& spans, int32_t end,
                            bool one) const {
     const bool sees = row >= 0;
@@ -78,7 +84,7 @@ struct SlotFinder {
     spans->end = span.end;
   }
 
-  // What the job's ChangeRule needs of the slot. Of one that sees nothing it is not read.
+  // Puts the slot's data for the job's ChangeRule. It is not read if the slot sees no key.
   ANNULUS_GPU void FindChanges(int slot, int32_t row, int32_t head, bool sees) const {
     int32_t sequence = 0, sequence_row = 0, first_key = 0, position = 0;
     uint64_t bias = 0, bits = 0;
@@ -128,8 +134,8 @@ struct SlotFinder {
 // Columns that the products read: whole steps of 16.
 ANNULUS_GPU int32_t Columns(int32_t dim) { return (dim + 15) / 16 * 16; }
 
-// Brings rows of a tensor to shared memory, zeros where there is no row or no column, without
-// waiting where 16 bytes at a time may be copied. All threads of a block together.
+// Loads rows of a tensor into shared memory, with zeros for missing rows and columns. Asynchronous
+// if 16-byte copies are possible. All threads of a block call it together.
 template <class GPU, class CONFIG>
 struct RowLoader {
   GPU& gpu;
@@ -137,7 +143,7 @@ struct RowLoader {
   int32_t dim;
   bool whole;
 
-  // `row_of` gives the address of a row, or nullptr.
+  // `row_of` returns the address of a row, or nullptr.
   template <class ROW_OF>
   ANNULUS_GPU void Load(uint32_t to, int rows, const ROW_OF& row_of) const {
     if (whole)
@@ -225,13 +231,13 @@ ANNULUS_GPU void LoadValues(GPU& gpu, const ForwardArgs& args, const ForwardTask
   });
 }
 
-// Keys that the slots of a tile see of a task: between begin and end, if any; all of those between
-// all_begin and all_end.
+// The visible keys of a tile's slots in a task: all are between begin and end; all slots see every
+// key between all_begin and all_end.
 struct TileHull {
   int32_t begin, end, all_begin, all_end;
 };
 
-// Of what SlotFinder told, after a barrier: the same for every thread.
+// The hull over all slots that SlotFinder has put. Call after a barrier; all threads get the same.
 template <class GPU, class CONFIG>
 ANNULUS_GPU TileHull FindHull(GPU& gpu) {
   TileHull hull = {INT_MAX, INT_MIN, INT_MIN, INT_MAX};
@@ -253,24 +259,24 @@ ANNULUS_GPU TileHull FindHull(GPU& gpu) {
   return hull;
 }
 
-// A tile of keys that some slot sees something of.
+// A tile of keys of which some slot sees at least one.
 struct KeyTile {
   int32_t tile = -1;  // −1: none.
   bool masked = false;
-  int parity = 0;  // Which of the two masks and lists of key rows in shared memory is the tile's.
+  int parity = 0;  // Selects the tile's mask and list of key rows, of the two in shared memory.
 };
 
-// Goes through the tiles of a task's keys, and leaves out those that no slot sees.
+// Iterates over the tiles of a task's keys, and skips those that no slot sees.
 template <class GPU, class CONFIG>
 struct KeyTiles {
   GPU& gpu;
   const ForwardArgs& args;
   const ForwardTask& task;
   TileHull hull;
-  SlotSpans spans;  // Of the slot with the thread's number.
+  SlotSpans spans;  // For the slot with the thread's number.
   SlotFinder<GPU, CONFIG> finder{gpu, args, task};
 
-  // Which keys of a tile the thread's slot sees.
+  // The bits of the tile's keys that the thread's slot sees.
   ANNULUS_GPU uint64_t MaskOf(int32_t tile) {
     const int32_t first = tile * CONFIG::kKeys, last = first + CONFIG::kKeys;
     uint64_t mask = 0;
@@ -284,8 +290,8 @@ struct KeyTiles {
     }
   }
 
-  // Nothing before `tile` is seen any more: the next tile in which some slot sees something, by two
-  // barriers.
+  // Requires: all tiles before `tile` are done. Returns the next tile of which some slot sees a
+  // key. Takes two barriers.
   ANNULUS_GPU int32_t Jump(int32_t tile) {
     const bool sees = spans.end > tile * CONFIG::kKeys && spans.begin < spans.end;
     int32_t next =
@@ -311,7 +317,7 @@ struct KeyTiles {
     gpu.template StoreShared<int32_t>(CONFIG::kKeyRowsAt + (parity * CONFIG::kKeys + key) * 4, row);
   }
 
-  // The first tile from `tile` on. Its mask may be read after a barrier that this may not have.
+  // Returns the first tile from `tile` on. Read its mask only after another barrier.
   ANNULUS_GPU KeyTile Next(int32_t tile, int parity) {
     const bool hides = CONFIG::kChanges && (args.change.bias || args.change.bits);
     while (tile < (hull.end + CONFIG::kKeys - 1) / CONFIG::kKeys) {

@@ -4,9 +4,12 @@
 #include "worker/kernel/cuda/launch/gpu_code.h"
 #include "worker/kernel/cuda/sm80/forward_config.h"
 
+// Matrix products of a warp's 16 slots with a tile of keys and values: FmaProducts for fp32,
+// MmaProducts for 16-bit types. Included by forward_scores-inl.h and gradient_rows-inl.h. Start at
+// Score and Accumulate of either.
 namespace annulus::cuda {
 
-// Products of fp32 inputs, one by one: no tensor core multiplies them exactly.
+// Products of fp32 inputs by FMA: no tensor core multiplies them exactly.
 template <class GPU, class CONFIG>
 struct FmaProducts {
   static constexpr int kKeyTiles = CONFIG::kKeyTiles, kColumnTiles = CONFIG::kColumnTiles;
@@ -43,8 +46,8 @@ struct FmaProducts {
     }
   }
 
-  // As of MmaProducts. Weights go through shared memory: each lane needs those of all keys for its
-  // two slots.
+  // Same contract as MmaProducts::Accumulate. Weights go through shared memory: each lane needs
+  // those of all keys for its two slots.
   template <class ADD>
   ANNULUS_GPU void Accumulate(const Scores& weights, const ADD& add, Sums& sums) const {
     const uint32_t own = weights_at + lane / 4 * CONFIG::kWeightBytes;
@@ -67,7 +70,7 @@ struct FmaProducts {
  private:
   static constexpr int kColumnsAtOnce = 4;
 
-  // A tile's sum is made apart: one long sum over all keys would be off by more.
+  // A tile's sum is made separately: one long sum over all keys would have a larger error.
   template <class ADD>
   ANNULUS_GPU void AccumulateColumns(uint32_t weights_from, int first, const ADD& add,
                                      Sums& sums) const {
@@ -131,10 +134,10 @@ struct MmaProducts {
     }
   }
 
-  // sum = add(sum, half, more): `more` is of weights · values, `half` tells which of the thread's
-  // two slots it is for. What a product leaves of two tiles of keys is the left side of the next:
-  // 16 slots × 16 keys. A tile's sum is made apart, because tensor cores cut off what they add to a
-  // sum: over many keys that would add up.
+  // sum = add(sum, half, more). `more` is the tile's weights · values; `half` is the thread's slot,
+  // 0 or 1. The output layout of two tiles of keys is the left operand of the next product: 16
+  // slots × 16 keys. A tile's sum is made separately: tensor cores truncate when they add to a sum,
+  // and over many keys that would add up.
   template <class ADD>
   ANNULUS_GPU void Accumulate(const Scores& weights, const ADD& add, Sums& sums) const {
     constexpr Element kElement = CONFIG::kElement;

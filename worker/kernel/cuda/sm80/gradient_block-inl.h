@@ -4,10 +4,13 @@
 #include "worker/kernel/cuda/sm80/gradient_rows-inl.h"
 #include "worker/kernel/cuda/sm80/gradient_weights-inl.h"
 
+// The gradient kernel, for sm_80 and later. Included by gradient_kernel.cuh, and by the tests'
+// emulator. Start at GradientBlock::Run, which runs GradientsOfQueries or GradientsOfKeys;
+// GradientParts::Run is one iteration of the mainloop.
 namespace annulus::cuda {
 
-// What a part of the tile that comes by gives to the sums of a block's own rows. Ends with a
-// barrier: then everything in shared memory but the own rows may be overwritten.
+// Adds a part of the streamed tile to the sums of a block's own rows. Ends with a barrier: all
+// shared memory but the own rows may then be overwritten.
 template <class GPU, class CONFIG>
 struct GradientParts {
   using Products = GradientProducts<GPU, CONFIG>;
@@ -20,7 +23,7 @@ struct GradientParts {
   const GradientWork& work;
   GradientRows<GPU, CONFIG> rows{gpu, args.forward, work};
 
-  // Own rows; they are there after the next part's first barrier.
+  // Loads the own rows. They have arrived after the next part's first barrier.
   ANNULUS_GPU void LoadOwn(int32_t first) const {
     rows.LoadFirst(kOfQueries, CONFIG::kOwnFirstAt, kTileSlots, first);
     if constexpr (CONFIG::kSide != GradientSide::kValues)
@@ -28,9 +31,9 @@ struct GradientParts {
     gpu.CommitCopies();
   }
 
-  // `first`: the part's first key, or slot of its tile. `d_first` takes dS times what scores are
-  // made of, `d_second` weights times dO; of queries, and of keys alone, only the first is used.
-  // Returns which of the thread's two own rows see something: bits 0 and 1.
+  // Runs one part. `first`: the part's first key, or slot of its tile. `d_first` gets dS times the
+  // first inputs, `d_second` gets weights times dO. Queries, and keys alone, use only `d_first`.
+  // Returns bits 0 and 1: set if the thread's own row sees a key.
   ANNULUS_GPU uint32_t Run(const GradientPart& part, int32_t first, Sums& d_first,
                            Sums& d_second) const {
     rows.LoadFirst(!kOfQueries, CONFIG::kFirstAt, CONFIG::kPart, first);
@@ -108,7 +111,7 @@ struct GradientParts {
   }
 };
 
-// Where the sums of a thread's two keys of a tile are carried; nullptr: they are not the task's.
+// The addresses of the sums of a thread's two keys of a tile; nullptr: the key is not in the task.
 template <class GPU>
 struct KeySums {
   GPU& gpu;
@@ -127,7 +130,7 @@ struct KeySums {
   }
 };
 
-// What a task gives to a tile of keys: its query slots come by, tile by tile.
+// Adds a task to a tile of keys: its query slots are streamed past, tile by tile.
 template <class GPU, class CONFIG>
 struct GradientsOfKeys {
   using Sums = typename GradientProducts<GPU, CONFIG>::Sums;
@@ -149,7 +152,7 @@ struct GradientsOfKeys {
     Sums d_keys, d_values;
     if constexpr (CONFIG::kHasKeys) keys.Clear(d_keys);
     if constexpr (CONFIG::kHasValues) values.Clear(d_values);
-    uint32_t seen = 0;  // By the thread's two keys.
+    uint32_t seen = 0;  // Bits of the thread's two keys that some slot sees.
     bool begun = false;
     const auto end = static_cast<int32_t>((int64_t{task.q_end} * group - 1) / kTileSlots);
     auto slots = static_cast<int32_t>(int64_t{task.q_begin} * group / kTileSlots);
@@ -171,7 +174,7 @@ struct GradientsOfKeys {
     if (!begun) return;
     seen |= gpu.ShuffleXor(seen, 1);
     seen |= gpu.ShuffleXor(seen, 2);
-    // A key that nobody sees keeps its bits.
+    // A key that no slot sees keeps its bits.
     const auto seen_keys = [&](int own) {
       return (seen >> own & 1) != 0 ? key_sums(own) : nullptr;
     };
@@ -183,7 +186,7 @@ struct GradientsOfKeys {
   }
 
  private:
-  // Whether some row of a tile of slots may see some key from `first` on.
+  // False if no row of a tile of slots can see a key from `first` on.
   ANNULUS_GPU bool MaySee(int32_t slots, int32_t first) const {
     if (work.more.hull_at < 0) return true;
     const TableReader<GPU> tables{gpu, args.forward};
@@ -204,7 +207,8 @@ struct GradientsOfKeys {
     return {gpu, args.forward, work.task, TileHull(), spans};
   }
 
-  // Finds what the slots of a tile see of the keys' tile, by barriers. False: nothing.
+  // Finds the keys of the tile that the slots of a tile see. Takes barriers. Returns false if there
+  // are none.
   ANNULUS_GPU bool FindMasks(int32_t slots, int32_t tile, bool& masked) const {
     const bool mine = gpu.Thread() < kTileSlots;
     uint64_t mask = 0;
@@ -220,7 +224,7 @@ struct GradientsOfKeys {
   }
 };
 
-// What a task gives to a tile of queries: its keys come by.
+// Adds a task to a tile of queries: its keys are streamed past.
 template <class GPU, class CONFIG>
 struct GradientsOfQueries {
   using Sums = typename GradientProducts<GPU, CONFIG>::Sums;
@@ -259,7 +263,7 @@ struct GradientsOfQueries {
     accumulators.Store(row_of, sums);
   }
 
-  // Of the thread's own row; nullptr: it has none.
+  // For the thread's own row; nullptr: it has none.
   ANNULUS_GPU std::byte* FirstSums(int own) const {
     const int slot = gpu.Thread() / 32 * 16 + own * 8 + gpu.Thread() % 32 / 4;
     const auto row = gpu.template LoadShared<int32_t>(SlotAt<CONFIG>(kSlotRow, slot));
@@ -269,7 +273,7 @@ struct GradientsOfQueries {
   }
 };
 
-// One block of threads: brings its accumulators up to date with all tasks of its group.
+// The work of one thread block: brings its accumulators up to date with all tasks of its group.
 template <class GPU, class CONFIG>
 struct GradientBlock {
   GPU& gpu;
@@ -296,12 +300,12 @@ struct GradientBlock {
         GradientsOfQueries<GPU, CONFIG>{gpu, args, work}.Run(tile);
       else
         GradientsOfKeys<GPU, CONFIG>{gpu, args, work}.Run(tile);
-      gpu.Sync();  // Slots are read until the end.
+      gpu.Sync();  // Slots are read until here.
     }
   }
 
  private:
-  // Read where they are used, as in ForwardBlock.
+  // Read at each use, as in ForwardBlock.
   template <class T>
   ANNULUS_GPU const T* Table(int64_t at) const {
     return reinterpret_cast<const T*>(args.forward.tables + at);

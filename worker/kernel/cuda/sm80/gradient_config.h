@@ -7,16 +7,17 @@
 namespace annulus::cuda {
 
 constexpr int PartRows(Element element, int dim, bool of_queries) {
-  if (!of_queries && dim == 128) return 16;  // Of two sums.
+  if (!of_queries && dim == 128) return 16;  // Two sums take the registers.
   if (element == Element::kFp32) return dim > 128 ? 16 : 32;
   return of_queries && dim <= 128 ? 64 : 32;
 }
 
-// One instantiation of the gradients' kernel, and where things lie in its shared memory.
+// One instantiation of the gradient kernel, and its shared-memory layout.
 //
-// Of queries against keys, one is a block's own: its tile of 64 rows (16 of each warp) stays, with
-// the sums. The other comes by, tile by tile, and of a tile part by part. `First` is what scores
-// are made of (queries, keys), `second` what weights' gradients are made of (dO, values).
+// A thread block owns one side, queries or keys: its own tile of 64 rows (16 per warp) stays in
+// shared memory, and its sums in registers. The other side is streamed past, tile by tile, and each
+// tile part by part. `First` inputs make scores (queries, keys); `second` inputs make the gradients
+// of weights (dO, values).
 template <Element ELEMENT, int DIM, bool CHANGES, GradientSide SIDE>
 struct GradientConfig {
   static constexpr Element kElement = ELEMENT;
@@ -31,13 +32,14 @@ struct GradientConfig {
   static constexpr bool kWide = ELEMENT == Element::kFp32;
   static constexpr int kBytes = kWide ? 4 : 2;
   static constexpr int kKeys = kTileKeys;
-  // Rows of a part: as many as leave its scores in registers, beside the sums.
+  // Rows of a part: as many as leave room in registers for its scores beside the sums.
   static constexpr int kPart = PartRows(ELEMENT, DIM, kOfQueries);
   static constexpr int kPartTiles = kPart / 8;
   static constexpr int kColumnTiles = DIM / 8;
-  static constexpr int kRowBytes = DIM * kBytes + 16;     // As in ForwardConfig.
-  static constexpr int kWeightBytes = kPart * 4 + 16;     // A row of weights, or of dBias.
-  static constexpr bool kOneBuffer = kWide && DIM > 128;  // A part's two inputs take turns.
+  static constexpr int kRowBytes = DIM * kBytes + 16;  // See ForwardConfig.
+  static constexpr int kWeightBytes = kPart * 4 + 16;  // A row of weights, or of dBias.
+  // The two inputs of a part share one buffer.
+  static constexpr bool kOneBuffer = kWide && DIM > 128;
 
   static constexpr uint32_t kOwnFirstAt = 0;
   static constexpr uint32_t kOwnSecondAt = kOwnFirstAt + kTileSlots * kRowBytes;
@@ -46,19 +48,20 @@ struct GradientConfig {
   static constexpr uint32_t kWeightsAt = kSecondAt + kPart * kRowBytes;
   static constexpr uint32_t kMasksAt =
       kWeightsAt + (kWide || CHANGES ? kTileSlots * kWeightBytes : 0);
-  static constexpr uint32_t kKeyRowsAt = kMasksAt + 2 * kTileSlots * 8;  // int32, two tiles'
-  static constexpr uint32_t kNonfiniteAt = kKeyRowsAt + 2 * kKeys * 4;   // int32 of a part's rows
-  static constexpr uint32_t kSharesAt = kNonfiniteAt + kTileSlots * 4;   // 8 bytes of each own row
+  static constexpr uint32_t kKeyRowsAt = kMasksAt + 2 * kTileSlots * 8;  // int32, for two tiles
+  static constexpr uint32_t kNonfiniteAt = kKeyRowsAt + 2 * kKeys * 4;   // int32 per row of a part
+  static constexpr uint32_t kSharesAt = kNonfiniteAt + kTileSlots * 4;   // 8 bytes per own row
   static constexpr uint32_t kNextAt = kSharesAt + kTileSlots * 8;        // int32 of two warps
-  static constexpr uint32_t kLseAt = kNextAt + 16;                       // float of each slot
-  static constexpr uint32_t kLseRestAt = kLseAt + kTileSlots * 4;        // its rest, times log2(e)
+  static constexpr uint32_t kLseAt = kNextAt + 16;                       // float per slot
+  static constexpr uint32_t kLseRestAt = kLseAt + kTileSlots * 4;  // the LSE's rest, times log2(e)
   static constexpr uint32_t kDeltaAt = kLseRestAt + kTileSlots * 4;
   static constexpr uint32_t kSlotsAt = kDeltaAt + kTileSlots * 4;
   static constexpr int kSlotFields = CHANGES ? 16 : 6;
   static constexpr uint32_t kSharedBytes = kSlotsAt + kSlotFields * kTileSlots * 4;
 };
 
-// As the products of attention want it: own rows are its queries, a part's its keys and values.
+// The view of the attention products: own rows are their queries, a part's rows their keys and
+// values.
 template <class CONFIG, uint32_t OWN_AT, uint32_t PART_AT>
 struct ProductView {
   static constexpr Element kElement = CONFIG::kElement;
@@ -69,8 +72,8 @@ struct ProductView {
   static constexpr uint32_t kWeightsAt = CONFIG::kWeightsAt;
 };
 
-// Calls `run` with the GradientConfig that is meant, and returns what it does. dK and dV have a
-// launch of their own each above 128 dimensions, and one together else.
+// Calls `run` with the GradientConfig for the kind, and returns its result. dK and dV have separate
+// launches above 128 dimensions, otherwise one together.
 template <Element ELEMENT, int DIM, GradientSide SIDE, class RUN>
 auto WithGradientConfigOf(bool changes, const RUN& run) {
   return changes ? run(GradientConfig<ELEMENT, DIM, true, SIDE>())
@@ -102,7 +105,7 @@ auto WithGradientConfigOf(const GradientKind& kind, const RUN& run) {
                                              : WithKeySideOf<ELEMENT>(kind, run);
 }
 
-// Shared memory that a block of a kind takes.
+// Shared memory of a thread block of a kind.
 inline int64_t SharedBytesOf(const GradientKind& kind) {
   const auto bytes = [](auto config) { return int64_t{decltype(config)::kSharedBytes}; };
   if (kind.forward.element == Element::kFp32)

@@ -8,7 +8,7 @@
 
 namespace annulus::cuda {
 
-// The functions that nvcc made.
+// Return the kernel functions that nvcc compiled.
 const void* QuerySideOfFp32(const GradientKind& kind);
 const void* QuerySideOfFp16(const GradientKind& kind);
 const void* QuerySideOfBf16(const GradientKind& kind);

@@ -16,14 +16,14 @@ int32_t Narrow(int64_t value) { return static_cast<int32_t>(value); }
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Whether query heads share what a bias' gradient has of a row: blocks of different heads, and of
-// tiles that share a row, then write to the same addresses, and may not be in one launch.
+// True if query heads share a row of the bias's gradient. Then blocks of different heads, and of
+// tiles that share a row, write to the same addresses and may not be in one launch.
 bool SharesBias(const KernelJob& job) {
   return job.layout->pairs().d_bias && job.layout->pairs().bias_heads == 1;
 }
 
-// So many tiles apart, two tiles of slots have no row in common. Divides the tiles of a
-// deterministic plan's granule, so that which tiles go first is the same in all of its shards.
+// Two tiles of slots at this distance have no row in common. It divides the tiles of a
+// deterministic plan's granule, so that all its shards start with the same tiles.
 int64_t TilesApart(int group) {
   if (kTileSlots % group == 0) return 1;
   const int64_t granule = int64_t{kFoldTile} * group / kTileSlots;
@@ -32,7 +32,7 @@ int64_t TilesApart(int group) {
   return apart;
 }
 
-// The accumulators of one buffer: what a group of blocks owns.
+// The accumulators of one buffer: a group of blocks owns them.
 struct Owner {
   TileBox box;
   std::vector<int32_t> units;
@@ -43,7 +43,7 @@ struct Owner {
   }
 };
 
-// Owners in the order in which tasks name them.
+// Owners in the order of the tasks that name them.
 class Owners {
  public:
   Owner& Of(const std::byte* data) {
@@ -71,7 +71,7 @@ class GridMaker {
     if (SharesBias(job_)) {
       for (size_t o = 0; o < firsts.size(); ++o) AddTurns(queries_.list()[o], firsts[o]);
     } else {
-      // Later rows see more under a causal mask, and are begun first; so are earlier keys.
+      // Under a causal mask, later rows see more keys and start first; so do earlier keys.
       for (size_t o = 0; o < firsts.size(); ++o) AddAll(queries_.list()[o], firsts[o], true);
       EndGrid(GradientSide::kQueries);
     }
@@ -129,7 +129,7 @@ class GridMaker {
     AddGroup(owner, first_unit, group, owner.box.tiles.end - owner.box.tiles.begin);
   }
 
-  // A launch for each head, and for tiles that are far enough apart.
+  // Adds one launch for each head and each set of tiles that are far enough apart.
   void AddTurns(const Owner& owner, int32_t first_unit) {
     const int64_t apart = TilesApart(group_);
     for (int32_t head = owner.box.heads.begin; head < owner.box.heads.end; ++head) {
@@ -157,11 +157,11 @@ class GridMaker {
   const KernelJob& job_;
   const int group_;
   Owners queries_, keys_;
-  int64_t blocks_ = 0;  // Of the grid at hand.
-  int32_t ended_ = 0;   // Groups of grids that have ended.
+  int64_t blocks_ = 0;  // Blocks of the current grid.
+  int32_t ended_ = 0;   // Groups of finished grids.
 };
 
-// What the rows of each chunk of a piece see, by the hull of all heads.
+// Appends, for each chunk of a piece, the hull of the keys that its rows see, over all heads.
 void AddHulls(const KernelJob& job, const KernelTask& bound, const TaskPiece& piece,
               const VisibleRows& visible, std::vector<KeySpan32>* hulls) {
   for (int64_t begin = piece.q_begin; begin < piece.q_end;) {
@@ -215,12 +215,12 @@ absl::StatusOr<std::vector<LaunchPieces>> CutGradients(const KernelJob& job,
                                                        absl::Span<const KernelTask> tasks,
                                                        const VisibleRows& visible,
                                                        int64_t max_bytes, double max_work) {
-  // A task is one of queries' units and one of keys', and may be alone in its groups.
+  // A task has one unit for queries and one for keys, and may be alone in its groups.
   LaunchSplitRule rule;
   rule.max_bytes = max_bytes;
   rule.more_of_task = static_cast<int64_t>(sizeof(GradientTask) + 2 * sizeof(int32_t)) +
                       (TurnsOf(job) + 1) * static_cast<int64_t>(sizeof(GradientGroup)) +
-                      4 * 16;  // Four tables more begin at multiples of 16.
+                      4 * 16;  // Four more tables begin at multiples of 16.
   rule.whole_chunks = true;
   rule.max_work = max_work;
   return SplitLaunches(job, tasks, visible, rule);

@@ -11,35 +11,37 @@
 
 namespace annulus::cuda {
 
-// How an Accumulate call of gradients becomes launches: pure functions, no device. Queries and keys
-// have launches of their own, in each of which a block of threads owns its accumulators. Whatever
-// the launches, an accumulator row sees its tasks in list order, and a task's tiles of keys, or of
-// query slots, by increasing shard-local number; so its bits depend on the list alone, and in a
-// deterministic job, whose shards and tasks are of whole global tiles, on the job alone.
+// The split of a gradient Accumulate call into launches: pure functions, no device. Queries and
+// keys have separate launches. In each, a thread block owns its accumulators.
+//
+// An accumulator row sees its tasks in list order. It sees a task's tiles of keys, or of query
+// slots, by increasing shard-local number. So its bits depend on the list alone, not on the
+// launches. In a deterministic job, whose shards and tasks consist of whole global tiles, they
+// depend on the job alone.
 
-// Launches, one after the other, that a task's queries take.
+// The number of launches, one after the other, that a task's queries take.
 int64_t TurnsOf(const KernelJob& job);
 
-// What a task has beside its ForwardTask; no hulls.
+// The GradientTask of a task; its hull_at is not set.
 GradientTask GradientTaskOf(const KernelJob& job, const KernelTask& bound);
 
-// Cuts a call as SplitLaunches does, at whole chunks of rows: a tile of slots gives its keys one
-// sum.
+// Cuts a call as SplitLaunches does, but at whole chunks of rows: a tile of slots adds one sum to
+// its keys.
 absl::StatusOr<std::vector<LaunchPieces>> CutGradients(const KernelJob& job,
                                                        absl::Span<const KernelTask> tasks,
                                                        const VisibleRows& visible,
                                                        int64_t max_bytes,
                                                        double max_work = kMaxLaunchWork);
 
-// One launch: `groups` of them from entry `first_group` on.
+// One launch: `groups` entries of the table of groups, from `first_group` on.
 struct GradientGrid {
   GradientSide side = GradientSide::kQueries;
   int32_t first_group = 0, groups = 0;
   int64_t blocks = 0;
 };
 
-// Launches that share tables, in order. `bytes` go to the device, and their address into
-// args.forward.tables; ArgsOf gives a launch its groups.
+// Launches that share tables, in order. Upload `bytes` and store their device address in
+// args.forward.tables. ArgsOf returns the arguments of one launch.
 struct GradientLaunch {
   std::vector<std::byte> bytes;
   GradientArgs args = {};

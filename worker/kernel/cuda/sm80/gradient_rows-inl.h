@@ -8,6 +8,9 @@
 #include "worker/kernel/cuda/sm80/gradient_config.h"
 #include "worker/kernel/cuda/sm80/nonfinite_values-inl.h"
 
+// Inputs and sums of the gradient kernel: slots, loads of rows, accumulator rows, and rows with NaN
+// or infinity. Included by gradient_block-inl.h and gradient_weights-inl.h. Start at GradientRows
+// and GradientSums.
 namespace annulus::cuda {
 
 // The products of a warp's 16 own rows with a part (gradient_config.h), by those of attention.
@@ -23,14 +26,15 @@ struct GradientProducts {
   using Sums = typename First::Sums;
 };
 
-// A task of gradients, as a thread finds it.
+// A gradient task, and the key/value head of the thread's tile.
 struct GradientWork {
   const ForwardTask& task;
   const GradientTask& more;
   int32_t kv_head;
 };
 
-// As SlotFinder, with what a slot brings to its weights: one with an LSE of −infinity sees nothing.
+// Like SlotFinder, but also puts the slot's LSE and delta. A slot with an LSE of −infinity sees no
+// key.
 template <class GPU, class CONFIG>
 ANNULUS_GPU SlotSpans FindGradientSlot(GPU& gpu, const ForwardArgs& args, const GradientWork& work,
                                        int64_t tile) {
@@ -57,8 +61,8 @@ ANNULUS_GPU SlotSpans FindGradientSlot(GPU& gpu, const ForwardArgs& args, const 
   return spans;
 }
 
-// Rows of the four inputs, by slot of the tile at hand or by key, and how they come to shared
-// memory. nullptr: zeros.
+// Addresses of rows of the four inputs, by slot of the current tile or by key, and their loads into
+// shared memory. nullptr: zeros.
 template <class GPU, class CONFIG>
 struct GradientRows {
   GPU& gpu;
@@ -74,7 +78,7 @@ struct GradientRows {
     return OfKey(key, work.task.value_offset, args.value_dim);
   }
 
-  // `rows` rows from slot or key `first` on.
+  // Loads `rows` rows from slot or key `first` on.
   ANNULUS_GPU void LoadFirst(bool of_slots, uint32_t to, int rows, int32_t first) const {
     const RowLoader<GPU, CONFIG> loader{gpu, args, args.head_dim,
                                         of_slots ? work.task.q_whole : work.task.k_whole};
@@ -99,14 +103,14 @@ struct GradientRows {
   }
 };
 
-// Which of a thread's two own rows see something, of what GradientWeights saw: bits 0 and 1.
+// Bits 0 and 1: set if the thread's own row sees a key. `seen` comes from GradientWeights.
 ANNULUS_GPU uint32_t OwnThatSee(uint32_t seen) {
-  constexpr uint32_t kFirst = 0x33333333u;  // Of each tile's four.
+  constexpr uint32_t kFirst = 0x33333333u;  // The first row's bits of each tile's four.
   return ((seen & kFirst) != 0 ? 1 : 0) | ((seen & ~kFirst) != 0 ? 2 : 0);
 }
 
-// Sums of a thread's two own rows, from and to accumulators. `row_of` gives the address of row 0
-// and of row 1; nullptr: there is none, or it is not to be touched.
+// Loads and stores the sums of a thread's two own rows. `row_of` returns the address of row 0 and
+// of row 1; nullptr: there is none, or it must not be touched.
 template <class GPU, class CONFIG>
 struct GradientSums {
   using Sums = typename GradientProducts<GPU, CONFIG>::Sums;
@@ -148,8 +152,8 @@ struct GradientSums {
   }
 };
 
-// As NonfiniteValues: rows of a part with infinite values or NaN, that some of a block's own rows
-// do not see. PRODUCT has the part, `dim` columns of it.
+// Like NonfiniteValues, for rows of a part with infinity or NaN that some own rows do not see.
+// PRODUCT has the part, `dim` columns of it.
 template <class GPU, class CONFIG, class PRODUCT>
 struct NonfiniteRows {
   using Scores = typename PRODUCT::Scores;
@@ -162,7 +166,7 @@ struct NonfiniteRows {
   int32_t dim;
   int lane = gpu.Thread() % 32;
 
-  // Rows that have some become 0 in shared memory. False: there are none.
+  // Sets such rows to 0 in shared memory. Returns false if there are none.
   ANNULUS_GPU bool Hide() const {
     constexpr int kThreadsOfRow = kThreads / CONFIG::kPart;
     const int row = gpu.Thread() / kThreadsOfRow, first = gpu.Thread() % kThreadsOfRow;
@@ -181,8 +185,8 @@ struct NonfiniteRows {
     return true;
   }
 
-  // Adds what Hide took away to the rows that see it, by a product of each hidden row alone.
-  // `row_of` gives its address; `add` as for the product.
+  // Adds the hidden rows to the own rows that see them, with one product for each hidden row.
+  // `row_of` returns its address; `add` as for the product.
   template <class ROW_OF, class ADD>
   ANNULUS_GPU void Add(const Scores& weights, uint32_t seen, const ROW_OF& row_of, const ADD& add,
                        Sums& sums) const {
@@ -193,7 +197,7 @@ struct NonfiniteRows {
       loader.Load(at + row * CONFIG::kRowBytes, 1, [&](int) { return row_of(row); });
       gpu.Sync();
       Scores alone;
-      uint32_t own = 0;  // Which of the thread's two own rows see it.
+      uint32_t own = 0;  // Bits of the thread's two own rows that see it.
       ANNULUS_UNROLL
       for (int i = 0; i < CONFIG::kPartTiles * 4; ++i) {
         const bool mine = i / 4 * 8 + lane % 4 * 2 + i % 2 == row;

@@ -4,16 +4,18 @@
 #include "worker/kernel/cuda/sm80/forward_scores-inl.h"
 #include "worker/kernel/cuda/sm80/gradient_rows-inl.h"
 
+// Weights and dS of a part, and the gradient of the bias. Included by gradient_block-inl.h. Start
+// at GradientWeights::Weigh and GradientBias::Add.
 namespace annulus::cuda {
 
-// A part of the tile at hand: rows [first, first + kPart) of it. Slots and keys are counted in
-// their tiles.
+// A part of the current tile: rows [first, first + kPart) of it. Slots and keys count within their
+// tiles.
 struct GradientPart {
   int first = 0;
-  bool masked = false;  // Masks tell which pairs are seen; else all are.
+  bool masked = false;  // If true, masks say which pairs are visible; otherwise all are.
 };
 
-// Scores of a thread's pairs become weights, and dO·v becomes dS before the scale.
+// Turns a thread's scores into weights, and dO·v into dS before the scale.
 template <class GPU, class CONFIG>
 struct GradientWeights {
   using Scores = typename GradientProducts<GPU, CONFIG>::Scores;
@@ -23,7 +25,7 @@ struct GradientWeights {
   int lane = gpu.Thread() % 32, warp = gpu.Thread() / 32;
   PairChanges<GPU, CONFIG> pairs{gpu, args.forward};
 
-  // Returns which pairs are seen: bit tile · 4 + i. The others become 0, whatever stood there.
+  // Returns the visible pairs: bit tile · 4 + i. The others become 0.
   ANNULUS_GPU uint32_t Weigh(const GradientPart& part, Scores& scores, Scores& d_scores) const {
     uint32_t seen = 0;
     Dropping dropping[2];
@@ -50,7 +52,7 @@ struct GradientWeights {
   struct Normaliser {
     float lse, rest;
   };
-  // Words of a counter of a slot: neighbours share them.
+  // The words of a slot's counter: neighbouring keys share them.
   struct Dropping {
     int slot = -1;
     uint32_t counter = 0, words[4] = {};
@@ -96,7 +98,7 @@ struct GradientWeights {
     return sees;
   }
 
-  // dS of the bias, for GradientBias.
+  // Puts dS of the bias for GradientBias.
   ANNULUS_GPU void PutBias(const Pair& pair, float gradient) const {
     if constexpr (CONFIG::kOfQueries) {
       if (!args.d_bias) return;
@@ -120,22 +122,22 @@ struct GradientWeights {
   ANNULUS_GPU static float WeightOf(float score, const Normaliser& of) {
     return Exponential(GPU::Fma(score - of.lse, kLog2e, -of.rest));
   }
-  // exp2(t); +infinity from 128 on: an LSE that is not the row's own may make any number of t.
+  // exp2(t); +infinity from 128 on. An LSE that is not the row's own may make t any number.
   ANNULUS_GPU static float Exponential(float t) {
     if constexpr (CONFIG::kWide) return Exp2<GPU>(t > 128.0f ? 128.0f : t);
     return GPU::Exp2Nearly(t);
   }
 };
 
-// Adds what GradientWeights left of a part (PutBias) to the gradient of the bias. Where the bias is
-// of all heads, slots of one row are summed first, in order: a tile of a key/value head adds once.
+// Adds a part's dS of the bias (PutBias) to the gradient of the bias. If all heads share the bias,
+// slots of one row are summed first, in order: a tile of a key/value head adds once.
 template <class GPU, class CONFIG>
 struct GradientBias {
   GPU& gpu;
   const GradientArgs& args;
   const GradientWork& work;
 
-  // All threads together, between barriers. `key_tile`: of the part.
+  // All threads call it together, between barriers.
   ANNULUS_GPU void Add(const GradientPart& part) const {
     for (int i = gpu.Thread(); i < kTileSlots * CONFIG::kPart; i += kThreads)
       AddOne(i / CONFIG::kPart, part.first, i % CONFIG::kPart);
@@ -151,7 +153,7 @@ struct GradientBias {
     return (mask >> key & 1) != 0;
   }
 
-  // The first slot of a row that sees the key adds for all of them.
+  // The first slot of a row that sees the key adds for all slots of the row.
   ANNULUS_GPU void AddOne(int slot, int first, int column) const {
     const int key = first + column;
     if (!Sees(slot, key)) return;

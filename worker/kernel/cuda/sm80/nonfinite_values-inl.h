@@ -3,9 +3,11 @@
 
 #include "worker/kernel/cuda/sm80/forward_scores-inl.h"
 
+// Values with NaN or infinity under a mask. Included by forward_block-inl.h and
+// gradient_rows-inl.h. Start at NonfiniteValues: Hide before the product, Add after it.
 namespace annulus::cuda {
 
-// Whether some of 16 bytes of elements is infinite or NaN.
+// True if some of the elements in 16 bytes is infinite or NaN.
 template <class CONFIG>
 ANNULUS_GPU bool IsNonfinite(const Chunk& chunk) {
   bool nonfinite = false;
@@ -31,8 +33,8 @@ ANNULUS_GPU float ReadElement(GPU& gpu, const std::byte* row, int column) {
   }
 }
 
-// Infinite values and NaN of keys that some slots of a tile do not see: a weight of 0 times one is
-// NaN, so they must not reach the product.
+// Infinite values and NaN of keys that some slots of a tile do not see. Such a value times a weight
+// of 0 is NaN, so it must not reach the product.
 template <class GPU, class CONFIG>
 struct NonfiniteValues {
   using Products = TileProducts<GPU, CONFIG>;
@@ -44,7 +46,8 @@ struct NonfiniteValues {
   const ForwardTask& task;
   int lane = gpu.Thread() % 32, warp = gpu.Thread() / 32;
 
-  // All values of a key that has some become 0 in shared memory. False: there are none.
+  // Sets all values of a key with such a value to 0 in shared memory. Returns false if there are
+  // none.
   ANNULUS_GPU bool Hide() const {
     constexpr int kThreadsOfKey = kThreads / CONFIG::kKeys;
     const int key = gpu.Thread() / kThreadsOfKey, part = gpu.Thread() % kThreadsOfKey;
@@ -63,7 +66,7 @@ struct NonfiniteValues {
     return true;
   }
 
-  // Adds what Hide took away, to the slots that see it.
+  // Adds the hidden values to the slots that see them.
   ANNULUS_GPU void Add(int32_t kv_head, int32_t tile, const Scores& weights, uint32_t seen,
                        Sums& sums) const {
     const uint32_t shares_at = CONFIG::kSharesAt + warp * 16 * 8;

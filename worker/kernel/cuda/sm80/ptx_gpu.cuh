@@ -11,13 +11,13 @@ namespace annulus::cuda {
 
 extern __shared__ __align__(1024) unsigned char g_shared[];
 
-// A thread of a real device, from sm_80 on: each member is an instruction or two of PTX. Addresses
-// in shared memory are offsets from its start. Everything that a warp does together (shuffles,
-// matrices, products) all its threads do.
+// The GPU interface (gpu_code.h) of a real device, from sm_80 on: each member is one or two PTX
+// instructions. Addresses in shared memory are offsets from its start. All threads of a warp must
+// call its collective members together (shuffles, matrices, products).
 struct PtxGpu {
   ANNULUS_GPU int Thread() const { return static_cast<int>(threadIdx.x); }
 
-  // Global memory, aligned to sizeof(T).
+  // Global memory; the address must be aligned to sizeof(T).
   template <class T>
   ANNULUS_GPU T Load(const void* from) const {
     return *static_cast<const T*>(from);
@@ -35,8 +35,8 @@ struct PtxGpu {
     *reinterpret_cast<T*>(g_shared + at) = value;
   }
 
-  // Copies 16 bytes, or writes zeros where !there, by the time a WaitCopies covers the next
-  // CommitCopies. WaitCopies: all but the last PENDING commits are done, of this thread's.
+  // Copies 16 bytes asynchronously, or writes zeros if !there. The copy belongs to the next
+  // CommitCopies. WaitCopies waits for this thread's commits, all but the last PENDING.
   ANNULUS_GPU void CopyChunkLater(uint32_t to, const void* from, bool there) const {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(SharedAddress(to)),
                  "l"(from), "r"(there ? 16 : 0)
@@ -56,7 +56,8 @@ struct PtxGpu {
     return __shfl_xor_sync(0xffffffffu, value, lanes);
   }
 
-  // Four 8 × 8 matrices of 16-bit elements; lane 8·i + r gives the address of row r of matrix i.
+  // Loads four 8 × 8 matrices of 16-bit elements. Lane 8·i + r gives the address of row r of matrix
+  // i.
   ANNULUS_GPU void LoadMatrices(uint32_t at, uint32_t (&m)[4]) const {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];\n"
                  : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
@@ -87,7 +88,7 @@ struct PtxGpu {
     }
   }
 
-  // The other where one is NaN.
+  // If one is NaN, returns the other.
   ANNULUS_GPU static float Max(float a, float b) { return fmaxf(a, b); }
   ANNULUS_GPU static float Fma(float a, float b, float c) { return __fmaf_rn(a, b, c); }
   // Relative error below 2^-22; exactly 1 at 0, 0 at −infinity.
@@ -101,7 +102,7 @@ struct PtxGpu {
   ANNULUS_GPU static double LogDouble(double x) { return log(x); }
   ANNULUS_GPU static double ExpDouble(double x) { return exp(x); }
 
-  // Rounds to nearest, ties to even; `low` in the low half.
+  // Rounds to nearest, ties to even; `low` goes to the low half.
   template <Element ELEMENT>
   ANNULUS_GPU static uint32_t Pack(float low, float high) {
     if constexpr (ELEMENT == Element::kBf16)

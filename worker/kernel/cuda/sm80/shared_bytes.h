@@ -33,7 +33,7 @@ constexpr int64_t SharedBytesOfElement() {
                    SharedBytesOfDim<ELEMENT, 256, true>()});
 }
 
-// Shared memory that a GPU gives a block where it serves every portable kernel.
+// The shared memory that a GPU must give a block to serve every portable kernel.
 inline constexpr int64_t kMostSharedBytes =
     std::max({SharedBytesOfElement<Element::kFp32>(), SharedBytesOfElement<Element::kFp16>(),
               SharedBytesOfElement<Element::kBf16>()});

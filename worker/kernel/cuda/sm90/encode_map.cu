@@ -17,7 +17,7 @@ struct Driver {
   void* encode = nullptr;
 };
 
-// The program links no driver.
+// The program does not link a driver library.
 Driver FindDriver() {
   Driver driver;
   cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
@@ -47,8 +47,8 @@ CudaError EncodeTensorMapBy(void* encode, const TensorMapSpec& map, std::byte* t
   const cuuint32_t box[] = {kPanelColumns, static_cast<cuuint32_t>(map.box_heads),
                             static_cast<cuuint32_t>(map.box_rows)};
   const cuuint32_t steps[] = {1, 1, 1};
-  // The bits of numbers do not matter: what is outside is 0 of any type.
-  CUtensorMap made;  // At the multiple of 64 that the driver asks for, as `to` need not be.
+  // The type's bits do not matter: elements outside are 0 in any type.
+  CUtensorMap made;  // Aligned to 64 as the driver requires; `to` may not be.
   const CUresult result = reinterpret_cast<Encode>(encode)(
       &made, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, const_cast<std::byte*>(map.base), dims, strides,
       box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,

@@ -8,12 +8,13 @@
 
 namespace annulus::cuda {
 
-// Writes the 128 bytes that sm_90 takes for a map, to any address, by the driver's
-// cuTensorMapEncodeTiled: cudaErrorInvalidValue for what it refuses, with its CUresult in
-// `refusal`, another error and 0 where there is no driver that has it. Thread-safe.
+// Encodes a tensor map by the driver's cuTensorMapEncodeTiled: writes the 128 bytes of sm_90's
+// format to `to`, at any alignment. Thread-safe. Errors:
+// - cudaErrorInvalidValue if the driver refuses the map; `refusal` is its CUresult.
+// - another error, with `refusal` 0, if there is no driver with this function.
 CudaError EncodeTensorMap(const TensorMapSpec& map, std::byte* to, int* refusal);
 
-// The same by `encode`: cuTensorMapEncodeTiled, or a stand-in for it.
+// The same by `encode`: cuTensorMapEncodeTiled, or a fake of it.
 CudaError EncodeTensorMapBy(void* encode, const TensorMapSpec& map, std::byte* to, int* refusal);
 
 }  // namespace annulus::cuda

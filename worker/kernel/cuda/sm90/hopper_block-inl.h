@@ -5,11 +5,15 @@
 #include "worker/kernel/cuda/sm90/hopper_mainloop-inl.h"
 #include "worker/kernel/cuda/sm90/hopper_producer-inl.h"
 
+// The forward kernel for sm_90a, warp-specialised as in FlashAttention-3: one producer warp group,
+// two consumer warp groups. Included by hopper_kernel.cuh, and by the tests' emulator. Start at
+// HopperBlock::Run; the parts are in hopper_producer-inl.h, hopper_mainloop-inl.h,
+// hopper_softmax-inl.h and hopper_epilogue-inl.h.
 namespace annulus::cuda {
 
-// A thread of a group that multiplies. The two groups take turns at beginning products, so that one
-// has its softmax while the other's run: both go through the same tiles, whatever their slots see,
-// so each turn is followed by one of the other group.
+// A thread of a consumer group. The two groups take turns at starting products, so that one runs
+// its softmax during the other's products (ping-pong). Both go through the same tiles, whatever
+// their slots see, so turns alternate.
 template <class GPU, class CONFIG>
 struct HopperConsumer {
   using State = HopperState<GPU, CONFIG>;
@@ -25,9 +29,9 @@ struct HopperConsumer {
     HopperItems<GPU, CONFIG> items{gpu, args};
     typename CONFIG::Ring ring;
     typename CONFIG::QueryRing queries;
-    if (group == 1) gpu.PassTurn(1);  // The first is the other's.
+    if (group == 1) gpu.PassTurn(1);  // The other group has the first turn.
     while (const ForwardItem* const item = items.Next()) RunItem(*item, queries, ring);
-    if (group == 0) gpu.AwaitTurn(0);  // What the other has passed on.
+    if (group == 0) gpu.AwaitTurn(0);  // Takes the other group's last PassTurn.
   }
 
  private:
@@ -40,7 +44,7 @@ struct HopperConsumer {
     const Slots slots{gpu, args, item};
     const int32_t units = gpu.Uniform(item.unit_end);
     for (int32_t unit = gpu.Uniform(item.unit_begin); unit < units; ++unit) {
-      // What the whole warp has does not take each thread's registers.
+      // Uniform registers: the warp's common values must not take registers of each thread.
       const auto get = [&](int64_t table, int64_t i) {
         return gpu.Uniform(tables.template Get<int32_t>(table, i));
       };
@@ -52,7 +56,7 @@ struct HopperConsumer {
       State state;
       rows.Load(slots, state);
       gpu.AwaitBarrier(CONFIG::BarrierAt(kQueriesCame, queries.stage()), queries.parity());
-      gpu.SyncWarp();  // SerialExecutor are taken by whole warps.
+      gpu.SyncWarp();  // A warp takes its turns as a whole.
       gpu.AwaitTurn(group);
       for (int32_t i = first; i < last; ++i) {
         const auto run = tables.template Get<KeyTileRun>(args.at.key_runs, i);
@@ -65,7 +69,7 @@ struct HopperConsumer {
       multiply.Release(kQueriesRead, queries.stage());
       queries.Next();
       rows.Store(slots, state);
-      gpu.SyncWarp();  // The next task's rows may be these, and other lanes' numbers.
+      gpu.SyncWarp();  // The next task may use the same rows, with other lanes' values.
     }
   }
 
@@ -77,7 +81,7 @@ struct HopperConsumer {
     }
   }
 
-  // One after the other.
+  // Processes tiles one after the other.
   ANNULUS_GPU void RunTiles(const ForwardTask& task, const Slots& slots, const Multiply& multiply,
                             const KeyTileRun& run, typename CONFIG::Ring& ring,
                             State& state) const {
@@ -92,14 +96,14 @@ struct HopperConsumer {
     }
   }
 
-  // The group has the turn when it comes and goes.
+  // The group has the turn on entry and on exit.
   ANNULUS_GPU void RunTile(const ForwardTask& task, const Slots& slots, const Multiply& multiply,
                            bool masked, int32_t tile, const typename CONFIG::Ring& ring,
                            HopperSlot (&mine)[2], State& state) const {
     typename Multiply::Scores scores;
     multiply.BeginScores(ring, scores);
     gpu.PassTurn(group);
-    // While they are multiplied.
+    // During the products of the scores.
     uint32_t seen[2];
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half)
@@ -129,8 +133,8 @@ struct HopperConsumer {
   }
 };
 
-// One block of threads: takes items until none is left, and brings the slots of each up to date
-// with all of its tasks.
+// The work of one thread block: takes items until none is left, and brings the slots of each up to
+// date with all of its tasks.
 template <class GPU, class CONFIG>
 struct HopperBlock {
   GPU& gpu;
@@ -158,7 +162,7 @@ struct HopperBlock {
     MakeRing(kQueriesCame, kQueriesRead, CONFIG::kQueryStages, kQueryThreads / 32, kConsumerWarps);
     gpu.FenceBarriers();
   }
-  // A ring that so many fill and so many read.
+  // Makes a ring with `fill` producer arrivals and `readers` consumer arrivals per phase.
   ANNULUS_GPU void MakeRing(HopperBarrier came, HopperBarrier read, int stages, int fill,
                             int readers) const {
     for (int stage = 0; stage < stages; ++stage) {

@@ -4,6 +4,9 @@
 #include "worker/kernel/cuda/launch/hopper_config.h"
 #include "worker/kernel/cuda/sm90/hopper_softmax-inl.h"
 
+// Loads and stores of running state, and values with NaN or infinity under a mask, for the kernels
+// for sm_90a. Included by hopper_block-inl.h and hopper_gradient_block-inl.h. Start at
+// HopperStateRows and HopperNonfiniteValues.
 namespace annulus::cuda {
 
 // The accumulator rows of a thread's slots, in a task's block (BlockKind::kPartial).
@@ -16,7 +19,7 @@ struct HopperStateRows {
   const ForwardArgs& args;
   const ForwardTask& task;
 
-  // A slot that sees nothing in the task has an empty state, which nobody reads.
+  // Loads the state. A slot that sees no key of the task gets an empty state, which is not used.
   ANNULUS_GPU void Load(const Slots& slots, State& state) const {
     const std::byte* sums[2];
     state.sees = 0;
@@ -42,7 +45,7 @@ struct HopperStateRows {
     ANNULUS_UNROLL
     for (int i = 0; i < CONFIG::kDim / 4; ++i) {
       const int j = i / 2, half = i % 2;
-      TwoFloats two = {{0, 0}};  // What a fresh slot has means nothing.
+      TwoFloats two = {{0, 0}};  // The sums of a fresh slot are undefined.
       if (!fresh[half] && j * 8 < args.value_dim)
         two = gpu.template Load<TwoFloats>(sums[half] + j * 32);
       state.sums[4 * j + 2 * half] = two.value[0] * same[half];
@@ -74,14 +77,14 @@ struct HopperStateRows {
  private:
   static constexpr float kLn2 = 0.693147180559945309417f;
 
-  // What a finite maximum is as a power of 2 is finite: what a slot has seen must not look as if it
-  // had seen nothing.
+  // The maximum as a power of 2. A finite maximum stays finite: a slot that has seen keys must
+  // differ from one that has seen none.
   ANNULUS_GPU static float PowerOf2(float natural) {
     const float power = natural * kLog2e;
     return power == -Infinity() && natural != -Infinity() ? LowestFloat() : power;
   }
-  // e^natural / 2^power, of two that are the same but for rounding: what is relative to the one
-  // becomes relative to the other.
+  // e^natural / 2^power, for two powers that differ only by rounding: converts sums relative to one
+  // to sums relative to the other.
   ANNULUS_GPU static float Same(float natural, float power) {
     constexpr float kLog2eRest = 1.92596299e-8f;  // log2(e) − kLog2e.
     const float rest = GPU::Fma(natural, kLog2eRest, GPU::Fma(natural, kLog2e, -power));
@@ -92,15 +95,15 @@ struct HopperStateRows {
   ANNULUS_GPU std::byte* Number(const PLACE& place, int64_t offset) const {
     return At(task.out, place.row, place.head, offset, 4);
   }
-  // The first of the thread's columns: others lie 8 apart, as many as there are eights.
+  // The address of the thread's first columns: the others follow at a distance of 8 columns.
   template <class PLACE>
   ANNULUS_GPU std::byte* Sums(const PLACE& place) const {
     return At(task.out, place.row, place.head, gpu.Thread() % 4 * 8, int64_t{args.value_dim} * 4);
   }
 };
 
-// A tile of values that some slots do not see whole and that has infinities or NaN, which a weight
-// of 0 would not keep out of a product: it is multiplied number by number.
+// A tile of values with infinity or NaN that some slots see only in part. A weight of 0 would not
+// keep such a value out of a product, so the tile is multiplied number by number.
 template <class GPU, class CONFIG>
 struct HopperNonfiniteValues {
   static constexpr int kSteps = CONFIG::kKeys / 16, kSums = CONFIG::kDim / 2;
@@ -108,7 +111,8 @@ struct HopperNonfiniteValues {
   GPU& gpu;
   uint32_t values_at;
 
-  // Of the numbers that the thread looks at: all threads of a group look at all.
+  // True if the numbers that this thread checks contain one; the threads of a group together check
+  // all.
   ANNULUS_GPU bool Any() const {
     bool any = false;
     for (uint32_t at = gpu.Anew(gpu.Thread()) % kGroupThreads * 16; at < CONFIG::kTileBytes;
@@ -120,7 +124,7 @@ struct HopperNonfiniteValues {
     return any;
   }
 
-  // Whether row `key` of the tile has some: of a whole warp.
+  // True if row `key` of the tile contains one. A whole warp calls it.
   ANNULUS_GPU bool IsNonfinite(int key) const {
     const int lane = gpu.Anew(gpu.Thread()) % 32;
     uint32_t any = 0;
@@ -134,21 +138,22 @@ struct HopperNonfiniteValues {
     for (int lanes = 1; lanes < 32; lanes *= 2) any |= gpu.ShuffleXor(any, lanes);
     return any != 0;
   }
-  // Makes it 0, by a warp.
+  // Sets the row to 0. A whole warp calls it.
   ANNULUS_GPU void Clear(int key) const {
     const int lane = gpu.Anew(gpu.Thread()) % 32;
-    gpu.SyncWarp();  // Others of it have looked.
+    gpu.SyncWarp();  // All lanes have checked the row.
     for (int chunk = lane; chunk < CONFIG::kPanels * 8; chunk += 32)
       gpu.template StoreShared<Chunk>(
           values_at + chunk / 8 * CONFIG::kKeyPanelBytes + key * kPanelRowBytes + chunk % 8 * 16,
           Chunk{{0, 0, 0, 0}});
   }
 
-  // Adds scale · weights · values of the rows for which `takes` is so, the same for a whole warp.
+  // Adds scale · weights · values of the rows for which `takes` is true. `takes` must be the same
+  // for a whole warp.
   template <class TAKES>
   ANNULUS_GPU void Add(const uint32_t (&weights)[kSteps][4], const uint32_t (&seen)[2], float scale,
                        const TAKES& takes, float (&sums)[kSums]) const {
-    // What is derived from it stays out of the registers of other tiles.
+    // Opaque, so that values derived from it take no registers in the loops over other tiles.
     const int thread = gpu.Anew(gpu.Thread()), lane = thread % 32;
     const uint32_t shares_at = CONFIG::kSharesAt + (thread - kGroupThreads) / 32 * 16 * 8;
     for (int key = 0; key < CONFIG::kKeys; ++key) {

@@ -9,7 +9,8 @@
 
 namespace annulus::cuda {
 
-// wgmma.mma_async of 64 × COLUMNS × 16: one instruction each. `add`: to what is there, else to 0.
+// wgmma.mma_async of 64 × COLUMNS × 16: one instruction each. `add`: adds to the sums; otherwise
+// starts from 0.
 
 #define ANNULUS_8(d, i)                                                                           \
   "+f"((d)[(i)]), "+f"((d)[(i) + 1]), "+f"((d)[(i) + 2]), "+f"((d)[(i) + 3]), "+f"((d)[(i) + 4]), \
@@ -48,7 +49,7 @@ namespace annulus::cuda {
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add ? 1 : 0) \
                : "memory")
 
-// Both sides in shared memory, their rows along the sum.
+// Both operands in shared memory, with rows along the sum.
 template <Element ELEMENT, int COLUMNS>
 __device__ __forceinline__ void WgmmaRows(uint64_t a, uint64_t b, float (&sums)[COLUMNS / 2],
                                           bool add) {
@@ -72,7 +73,7 @@ __device__ __forceinline__ void WgmmaRows(uint64_t a, uint64_t b, float (&sums)[
   }
 }
 
-// The left side in registers, the columns of the right one along the sum.
+// The left operand in registers; the right one's columns run along the sum.
 template <Element ELEMENT, int COLUMNS>
 __device__ __forceinline__ void WgmmaColumns(const uint32_t (&a)[4], uint64_t b,
                                              float (&sums)[COLUMNS / 2], bool add) {
@@ -101,11 +102,11 @@ __device__ __forceinline__ void WgmmaColumns(const uint32_t (&a)[4], uint64_t b,
 #undef ANNULUS_32
 #undef ANNULUS_8
 
-// What a thread of sm_90a does of the products of its group.
+// The matrix products of a thread's warp group on sm_90a.
 struct PtxHopperProducts : PtxGpu {
-  // Products of a group (hopper_layout.h makes descriptors of offsets). Between FenceProducts, to
-  // which all their registers are given, and a wait for them nobody touches these, nor what they
-  // read in shared memory. They are done in order.
+  // Products of a warp group; hopper_layout.h makes descriptors of offsets. Pass all registers of
+  // the products to FenceProducts first. From there until a wait for the products, touch neither
+  // these registers nor the shared memory that the products read. Products complete in order.
   ANNULUS_GPU uint64_t Descriptor(uint64_t of_offset) const {
     return Further(of_offset, SharedAddress(0));
   }
@@ -127,7 +128,8 @@ struct PtxHopperProducts : PtxGpu {
   ANNULUS_GPU void CommitProducts() const {
     asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory");
   }
-  // All that are committed, but those of the last BUT commits. `registers` are theirs.
+  // Waits for all committed products, except those of the last BUT commits. `registers` are those
+  // of the products.
   template <int BUT, class... REGISTERS>
   ANNULUS_GPU void AwaitProductsBut(REGISTERS&... registers) const {
     asm volatile("wgmma.wait_group.sync.aligned %0;\n" ::"n"(BUT) : "memory");
@@ -137,9 +139,9 @@ struct PtxHopperProducts : PtxGpu {
   ANNULUS_GPU void AwaitProducts(REGISTERS&... registers) const {
     AwaitProductsBut<0>(registers...);
   }
-  // Whatever makes these is done before what comes next: ptxas would move a wait for products
-  // before arithmetic that should run beside them, but not over a branch. The branch is never
-  // taken, because arithmetic makes no NaN but 0x7fffffff.
+  // Keeps the computation of `values` before the code that follows. ptxas would otherwise move a
+  // wait for products ahead of arithmetic that should overlap them; it does not move one across a
+  // branch. The branch is never taken: arithmetic makes no NaN other than 0x7fffffff.
   ANNULUS_GPU void Finish(const float (&values)[2]) const {
     ANNULUS_UNROLL
     for (int i = 0; i < 2; ++i)
@@ -151,7 +153,7 @@ struct PtxHopperProducts : PtxGpu {
   }
 
  private:
-  // Nothing moves these registers from one side to the other.
+  // The compiler moves no access to these registers across this point.
   template <int COUNT>
   ANNULUS_GPU static void Hold(float (&registers)[COUNT]) {
     ANNULUS_UNROLL
@@ -164,25 +166,27 @@ struct PtxHopperProducts : PtxGpu {
   }
 };
 
-// A thread of sm_90a. What is asynchronous here says until when.
+// The GPU interface (gpu_code.h) of a thread of sm_90a. Asynchronous members say when they
+// complete.
 struct PtxHopperGpu : PtxHopperProducts {
-  // The same number, which the compiler takes for another: nothing is made of it beforehand.
+  // Returns `value`, but opaque to the compiler, so that it precomputes nothing from it.
   ANNULUS_GPU int Anew(int value) const {
     asm volatile("" : "+r"(value));
     return value;
   }
 
-  // The same number, which the whole warp has: the compiler keeps it in a register of the warp.
+  // Returns `value`, which all lanes of the warp must share: the compiler keeps it in a uniform
+  // register.
   ANNULUS_GPU int Uniform(int value) const { return __shfl_sync(0xffffffffu, value, 0); }
 
   ANNULUS_GPU int64_t Blocks() const { return gridDim.x; }
-  // Adds one to an int32 in global memory that all blocks count up, and returns what it was.
+  // Increments an int32 in global memory that all blocks share, and returns its old value.
   ANNULUS_GPU int32_t CountUp(const void* at) const {
     return atomicAdd(static_cast<int32_t*>(const_cast<void*>(at)), 1);
   }
 
-  // A barrier in shared memory, for phases of `arrivals` each; others may use it when its maker has
-  // fenced and met them.
+  // Makes a barrier in shared memory, for phases of `arrivals` each. Other threads may use it after
+  // its maker has called FenceBarriers and synchronised with them.
   ANNULUS_GPU void MakeBarrier(uint32_t at, int arrivals) const {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;\n" ::"r"(SharedAddress(at)), "r"(arrivals)
                  : "memory");
@@ -193,18 +197,18 @@ struct PtxHopperGpu : PtxHopperProducts {
   ANNULUS_GPU void Arrive(uint32_t at) const {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];\n" ::"r"(SharedAddress(at)) : "memory");
   }
-  // The phase ends when as many bytes have come, too.
+  // Arrives, and lets the phase end only after `bytes` more bytes have arrived.
   ANNULUS_GPU void ArriveExpecting(uint32_t at, uint32_t bytes) const {
     asm volatile(
         "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;\n" ::"r"(SharedAddress(at)),
         "r"(bytes)
         : "memory");
   }
-  // Until the phase with this parity is over; the one before the first counts as odd and over. A
-  // phase that does not end is a fault of the device, seconds later, not a GPU that hangs. Lanes of
-  // a warp may return one after the other.
+  // Waits until the phase with this parity is over. The phase before the first counts as odd and
+  // over. A phase that does not end becomes a device error after seconds, so the GPU does not hang.
+  // Lanes of a warp may return at different times.
   ANNULUS_GPU void AwaitBarrier(uint32_t at, uint32_t parity) const {
-    // One piece of PTX, which takes no register that the producer does not have.
+    // One asm block, so that it takes no more registers than the producer has.
     asm volatile(
         "{\n.reg .pred p;\n.reg .u32 begin, now;\n"
         "mbarrier.try_wait.parity.shared::cta.b64 p, [%0], %1;\n"
@@ -223,12 +227,12 @@ struct PtxHopperGpu : PtxHopperProducts {
         : "memory");
   }
 
-  // Whoever uses a map in global memory that the host has written asks for it first.
+  // Call before the use of a map in global memory that the host has written.
   ANNULUS_GPU void AcquireMap(const void* map) const {
     asm volatile("fence.proxy.tensormap::generic.acquire.sys [%0], 128;\n" ::"l"(map) : "memory");
   }
-  // Brings a box of a tensor of (columns, heads, rows), zeros where there is none, and tells the
-  // barrier.
+  // Loads a box of a tensor of (columns, heads, rows) by TMA, with zeros outside the tensor, and
+  // signals the barrier.
   ANNULUS_GPU void LoadBox(uint32_t to, const void* map, int32_t column, int32_t head, int32_t row,
                            uint32_t barrier) const {
     asm volatile(
@@ -237,13 +241,13 @@ struct PtxHopperGpu : PtxHopperProducts {
         "l"(map), "r"(column), "r"(head), "r"(row), "r"(SharedAddress(barrier))
         : "memory");
   }
-  // What the thread has written to shared memory may be read by products, once they are ordered
-  // behind it.
+  // Makes the thread's writes to shared memory visible to products that are ordered after this
+  // call.
   ANNULUS_GPU void FenceAsync() const {
     asm volatile("fence.proxy.async.shared::cta;\n" ::: "memory");
   }
 
-  // Groups of four warps.
+  // Barriers of a warp group.
   ANNULUS_GPU void SyncGroup(int barrier) const {
     asm volatile("bar.sync %0, %1;\n" ::"r"(barrier), "n"(kGroupThreads) : "memory");
   }
@@ -257,13 +261,13 @@ struct PtxHopperGpu : PtxHopperProducts {
         : "memory");
     return any != 0;
   }
-  // The two groups that multiply.
+  // A barrier of the two consumer groups.
   ANNULUS_GPU void SyncConsumers() const {
     asm volatile("bar.sync %0, %1;\n" ::"n"(kConsumersBarrier), "n"(2 * kGroupThreads) : "memory");
   }
-  // Two groups take turns: whoever has called AwaitTurn has the turn until it calls PassTurn, and
-  // the other's AwaitTurn returns no sooner. Both name their own group; PassTurn of one stands for
-  // the first turn of the other.
+  // Two groups take turns. A group has the turn from AwaitTurn to its PassTurn; the other's
+  // AwaitTurn does not return before that. Both pass their own group number. To give one group the
+  // first turn, the other calls PassTurn first.
   ANNULUS_GPU void AwaitTurn(int group) const {
     asm volatile("bar.sync %0, %1;\n" ::"r"(kTurnBarrier + group), "n"(2 * kGroupThreads)
                  : "memory");
@@ -282,9 +286,11 @@ struct PtxHopperGpu : PtxHopperProducts {
   }
 
  private:
-  static constexpr int kTurnBarrier = 3;  // Those before are the block's and the groups'.
+  // Lower numbers are the barriers of the block and the groups.
+  static constexpr int kTurnBarrier = 3;
   static constexpr int kConsumersBarrier = 5;
-  // Of 2^32 clocks, about two seconds each: how long one try_wait waits the PTX ISA leaves open.
+  // In units of 2^32 clocks, about two seconds each. The PTX ISA does not say how long one try_wait
+  // waits.
   static constexpr uint32_t kTurnsOfHang = 4;
 };
 

@@ -6,18 +6,22 @@
 #include "worker/kernel/cuda/sm90/hopper_gradient_producer-inl.h"
 #include "worker/kernel/cuda/sm90/hopper_gradient_rows-inl.h"
 
+// The gradient kernel for sm_90a: one producer warp group, two consumer warp groups. Included by
+// hopper_gradient_kernel.cuh, and by the tests' emulator. Start at HopperGradientBlock::Run and
+// HopperGradientConsumer; the parts are in hopper_gradient_producer-inl.h,
+// hopper_gradient_mainloop-inl.h and hopper_gradient_rows-inl.h.
 namespace annulus::cuda {
 
-// What a consumer's thread has of its own rows while tiles of a task come by.
+// A consumer thread's state of its own rows while a task's tiles are streamed past.
 template <class GPU, class CONFIG>
 struct HopperGradientSums {
   using Rows = HopperOwnRows<GPU, CONFIG>;
 
   struct State {
-    // dQ; or dK, and dV.
+    // dQ; or dK and dV.
     typename Rows::Sums first, second;
-    float lse[2], lse_rest[2], delta[2];  // Of own slots.
-    HopperSlot slots[2];                  // What they have yet to see.
+    float lse[2], lse_rest[2], delta[2];  // Values of own slots.
+    HopperSlot slots[2];                  // With the spans that they have yet to see.
     uint32_t touched;                     // Bits: own rows that see something.
   };
 
@@ -49,7 +53,7 @@ struct HopperGradientSums {
       rows.StoreSums(rows.work.more.d_kv, rows.work.more.d_value_offset, args.forward.value_dim,
                      touched, state.second);
     }
-    gpu.SyncWarp();  // The next task's rows may be these, and other lanes' numbers.
+    gpu.SyncWarp();  // The next task may use the same rows, with other lanes' values.
   }
 
  private:
@@ -72,8 +76,8 @@ struct HopperGradientSums {
   }
 };
 
-// A thread of a group that multiplies: brings the accumulators of its own rows up to date with all
-// tasks of an item. While one group makes dS of scores, the other's products run.
+// A thread of a consumer group: brings the accumulators of its own rows up to date with all tasks
+// of an item. While one group turns scores into dS, the other's products run.
 template <class GPU, class CONFIG>
 struct HopperGradientConsumer {
   using Rows = HopperOwnRows<GPU, CONFIG>;
@@ -93,7 +97,7 @@ struct HopperGradientConsumer {
     State state;
     tiles.ForEach(
         [&](const HopperWork& work, int32_t) {
-          gpu.SyncGroup(Barrier());  // The last task's rows are read no more.
+          gpu.SyncGroup(Barrier());  // The rows of the last task are no longer read.
           const Rows rows = RowsOf(work);
           rows.BeginLoad();
           Sums{gpu, args, rows}.Begin(state);
@@ -113,7 +117,8 @@ struct HopperGradientConsumer {
   ANNULUS_GPU int Barrier() const { return 1 + group; }  // 0 is the block's.
   ANNULUS_GPU Rows RowsOf(const HopperWork& work) const { return {gpu, args.forward, work, group}; }
 
-  // What the thread's own rows see of a tile. Returns whether some slot does not see some key.
+  // Finds the visible pairs of the thread's own rows in a tile. Returns true if some slot does not
+  // see some key.
   ANNULUS_GPU bool Look(const HopperWork& work, int32_t tile, bool masked, int stage, State& state,
                         uint32_t (&seen)[2]) const {
     if constexpr (CONFIG::kOfQueries) {
@@ -136,7 +141,8 @@ struct HopperGradientConsumer {
     }
   }
 
-  // Rows that are not finite, for own rows that see them; the others get what they get without.
+  // Adds rows that are not finite, for own rows that see them. Other rows get the same result as
+  // without.
   ANNULUS_GPU static void AddNonfinite(const Nonfinite& rows,
                                        const typename Multiply::Packed& weights,
                                        const uint32_t (&seen)[2], float scale,
@@ -144,7 +150,7 @@ struct HopperGradientConsumer {
     rows.Add(
         weights, seen, scale, [&](int row) { return rows.IsNonfinite(row); }, sums);
   }
-  // Both groups come here with the same tile, which the products of neither still read.
+  // Both groups call it for the same tile, after all products that read the tile.
   ANNULUS_GPU void HideNonfinite(const Nonfinite& first, const Nonfinite& second) const {
     gpu.SyncConsumers();
     for (int row = gpu.Thread() / 32 - kGroupThreads / 32; row < CONFIG::kOthers;
@@ -161,7 +167,7 @@ struct HopperGradientConsumer {
     const Multiply multiply{gpu, group};
     const int stage = gpu.Uniform(ring.stage());
     gpu.AwaitBarrier(CONFIG::BarrierAt(kOthersCame, stage), ring.parity());
-    gpu.SyncWarp();  // Products are of whole warps.
+    gpu.SyncWarp();  // A warp starts products as a whole.
     typename Multiply::Scores scores, d_scores;
     multiply.BeginScores(false, stage, scores);
     multiply.BeginScores(true, stage, d_scores);
@@ -175,7 +181,7 @@ struct HopperGradientConsumer {
     const Weights weights{gpu, args.forward, state.lse, state.lse_rest, state.delta};
     gpu.template AwaitProductsBut<1>(scores);
     weights.Weigh(stage, scores);
-    gpu.Finish({Weights::AllOf(scores), 0});  // Beside the other product.
+    gpu.Finish({Weights::AllOf(scores), 0});  // Overlaps the other product.
     gpu.AwaitProducts(d_scores);
     weights.Differentiate(stage, scores, d_scores);
     if (hides) {
@@ -200,7 +206,8 @@ struct HopperGradientConsumer {
   }
 };
 
-// One block of threads: brings the accumulators of an item up to date with all of its tasks.
+// The work of one thread block: brings the accumulators of an item up to date with all of its
+// tasks.
 template <class GPU, class CONFIG>
 struct HopperGradientBlock {
   GPU& gpu;
@@ -233,7 +240,7 @@ struct HopperGradientBlock {
     }
     gpu.FenceBarriers();
   }
-  // Of tiles of slots that groups do not fill: products read them all the same.
+  // Clears the slots of streamed tiles that no row fills: products read them too.
   ANNULUS_GPU void ClearSlotsThatNeverCome() const {
     if constexpr (!CONFIG::kOfQueries) {
       const int32_t group = args.forward.group;

@@ -6,29 +6,31 @@
 
 namespace annulus::cuda {
 
-// The gradients' kernel for sm_90a: fp16 and bf16 of up to 128 dimensions, no ChangeRule. As in
-// GradientConfig one of queries and keys is a block's own, and the other comes by; `first` is what
-// scores are made of, `second` what weights' gradients are made of. A block has three groups of
-// four warps: the first brings what comes by, the others have 64 own rows each.
+// The gradient kernel for sm_90a: fp16 and bf16 of up to 128 dimensions, no ChangeRule. A thread
+// block owns one side, queries or keys, and streams the other past, as in GradientConfig. `First`
+// inputs make scores, `second` inputs make the gradients of weights. A block has three warp groups.
+// The first is the producer: it loads the streamed tiles. The other two are consumers, with 64 own
+// rows each.
 
 inline constexpr int kMaxGradientDim = 128;
-inline constexpr int kOwnRows = 128;  // Of a tile: query slots, or keys.
+inline constexpr int kOwnRows = 128;  // Own rows of a block: query slots, or keys.
 static_assert(kOwnRows == kHopperSlots && kOwnRows == 2 * kGroupSlots);
-// Rows of a tile that comes by, as registers allow beside one sum or two.
+// Rows of a streamed tile, limited by registers beside one sum or two.
 constexpr int HopperOthers(int dim, bool of_queries) {
   return of_queries ? 128 : dim <= 64 ? 96 : 64;
 }
-// Of a thread, once the block has started: the first group has more to tell than in attention.
+// Registers of a thread, once the block has started. The producer computes more than in the forward
+// kernel.
 inline constexpr int kGradientProducerRegisters = 56;
 inline constexpr int kGradientConsumerRegisters = 224;
 static_assert(kGroupThreads * (kGradientProducerRegisters + 2 * kGradientConsumerRegisters) ==
               kHopperThreads * kStartRegisters);
-// Of those, where they are query slots: whole rows, each of which has the slots of its group.
+// Query rows of a streamed tile of query slots: whole rows, each with the slots of its group.
 ANNULUS_GPU constexpr int RowsThatComeBy(int others, int group) { return others / group; }
 
 // The barriers of a stage.
 enum GradientBarrier : int { kOthersCame, kOthersRead, kGradientBarriers };
-inline constexpr int kInfoWarps = 3;  // Of the first group, which tell of slots that come by.
+inline constexpr int kInfoWarps = 3;  // Producer warps that write the data of streamed slots.
 
 template <Element ELEMENT, int DIM, GradientSide SIDE>
 struct HopperGradientConfig {
@@ -38,13 +40,13 @@ struct HopperGradientConfig {
   static constexpr int kPanels = DIM / kPanelColumns;
   static constexpr int kOthers = HopperOthers(DIM, kOfQueries);
   static constexpr int kScores = kOthers / 2, kSteps = kOthers / 16, kSums = DIM / 2;
-  // Columns that are multiplied at once, as registers allow, and how often.
+  // Columns that are multiplied at once, limited by registers, and the number of such parts.
   static constexpr int kPart = kOfQueries ? DIM : kPanelColumns;
   static constexpr int kParts = DIM / kPart;
   static constexpr int kStages = kOfQueries && DIM > 64 ? 2 : 4;
   using Ring = HopperStage<kStages>;
 
-  // What comes by, as HopperConfig names it.
+  // The streamed tile, by the names of HopperConfig.
   static constexpr int kKeys = kOthers;
   static constexpr uint32_t kKeyPanelBytes = kOthers * kPanelRowBytes;
   static constexpr uint32_t kTileBytes = kPanels * kKeyPanelBytes;
@@ -53,8 +55,9 @@ struct HopperGradientConfig {
   static constexpr uint32_t kOwnBytes = kPanels * kOwnPanelBytes;
   static constexpr uint32_t kOthersAt = 2 * kOwnBytes;
   static constexpr uint32_t kSharesAt = kOthersAt + kStages * 2 * kTileBytes;
-  // Of slots that come by: the LSE in two numbers, delta, and which of the block's keys each sees,
-  // a bit each; and of each warp that tells it whether some slot of its does not see all.
+  // The data of streamed slots: the LSE in two numbers, delta, and one bit for each of the block's
+  // keys that the slot sees. Each warp that writes them adds a word: whether some slot of its does
+  // not see all keys.
   static constexpr uint32_t kInfoAt = kSharesAt + kOwnRows * 8;
   static constexpr uint32_t kMaskBytes = kOwnRows / 8;
   static constexpr uint32_t kInfoBytes = kOfQueries ? 0 : kOthers * (12 + kMaskBytes) + 16;
@@ -66,7 +69,7 @@ struct HopperGradientConfig {
   ANNULUS_GPU static uint32_t BarrierAt(GradientBarrier barrier, int stage) {
     return kBarriersAt + (barrier * kStages + stage) * 8;
   }
-  // Of a group's own rows.
+  // The own rows of a consumer group.
   ANNULUS_GPU static uint32_t OwnAt(bool second, int group) {
     return (second ? kOwnBytes : 0) + group * (kGroupSlots * kPanelRowBytes);
   }
@@ -80,7 +83,7 @@ struct HopperGradientConfig {
   ANNULUS_GPU static uint32_t MaskedAt(int stage) { return DeltaAt(stage) + kOthers * 4; }
 };
 
-// Calls `run` with the HopperGradientConfig that is meant, and returns what it does.
+// Calls `run` with the HopperGradientConfig for the kind, and returns its result.
 template <Element ELEMENT, class RUN>
 auto WithHopperGradientConfigOf(const GradientKind& kind, const RUN& run) {
   const bool queries = kind.side == GradientSide::kQueries;
@@ -92,7 +95,7 @@ auto WithHopperGradientConfigOf(const GradientKind& kind, const RUN& run) {
                  : run(HopperGradientConfig<ELEMENT, 128, GradientSide::kKeysAndValues>());
 }
 
-// Shared memory that a block takes: no type takes more than another.
+// Shared memory of a thread block; the same for all types.
 inline int64_t HopperGradientSharedBytes(const GradientKind& kind) {
   return WithHopperGradientConfigOf<Element::kBf16>(
       kind, [](auto config) { return int64_t{decltype(config)::kSharedBytes}; });

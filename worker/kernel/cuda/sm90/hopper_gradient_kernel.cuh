@@ -8,11 +8,11 @@
 
 namespace annulus::cuda {
 
-// The functions that nvcc made.
+// Return the kernel functions that nvcc compiled.
 const void* HopperGradientsOfFp16(const GradientKind& kind);
 const void* HopperGradientsOfBf16(const GradientKind& kind);
 
-// Empty on anything but sm_90a, where nobody launches it.
+// Empty on architectures other than sm_90a, where it is never launched.
 template <class CONFIG>
 __global__ void __launch_bounds__(kHopperThreads, 1)
     HopperGradients(const __grid_constant__ GradientArgs args) {

@@ -3,10 +3,13 @@
 
 #include "worker/kernel/cuda/sm90/hopper_gradient_rows-inl.h"
 
+// The mainloop parts of a consumer in the gradient kernel for sm_90a: weights and dS, and matrix
+// products. Included by hopper_gradient_block-inl.h. Start at HopperGradientWeights and
+// HopperGradientMultiply.
 namespace annulus::cuda {
 
-// A thread's pairs of a tile. Of an array of scores element 4·j + 2·half + c is row 8·j + 2·(lane
-// mod 4) + c of those that come by and the thread's own row `half`.
+// A thread's pairs of a tile. In an array of scores, element 4·j + 2·half + c is row 8·j + 2·(lane
+// mod 4) + c of the streamed tile and the thread's own row `half`.
 template <class GPU, class CONFIG>
 struct HopperGradientWeights {
   using Scores = float[CONFIG::kScores];
@@ -14,29 +17,29 @@ struct HopperGradientWeights {
 
   GPU& gpu;
   const ForwardArgs& args;
-  // Of the thread's two own slots; where slots come by they are the stage's.
+  // For the thread's two own slots. If slots are streamed, the stage has these values instead.
   const float (&own_lse)[2], (&own_lse_rest)[2], (&own_delta)[2];
 
-  // Scores, unscaled, become weights. An LSE is a power of 2 here: times log2(e).
+  // Turns unscaled scores into weights. An LSE is a power of 2 here: it is multiplied by log2(e).
   ANNULUS_GPU void Weigh(int stage, Scores& scores) const {
     Each(CONFIG::LseAt(stage), own_lse,
          [&](int i, float lse) { scores[i] = GPU::Fma(scores[i], args.power_scale, -lse); });
     Each(CONFIG::LseRestAt(stage), own_lse_rest,
          [&](int i, float rest) { scores[i] = GPU::Exp2Nearly(scores[i] - rest); });
   }
-  // What weights' gradients are made of becomes dS, before the scale.
+  // Turns dO·v into dS, before the scale.
   ANNULUS_GPU void Differentiate(int stage, const Scores& weights, Scores& d_scores) const {
     Each(CONFIG::DeltaAt(stage), own_delta,
          [&](int i, float delta) { d_scores[i] = weights[i] * (d_scores[i] - delta); });
   }
-  // Those of pairs that are not seen.
+  // Sets masked pairs to 0.
   ANNULUS_GPU static void Hide(const uint32_t (&seen)[2], Scores& scores) {
     ANNULUS_UNROLL
     for (int i = 0; i < CONFIG::kScores; ++i)
       if ((seen[i % 4 / 2] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = 0;
   }
-  // Of weights, for Finish: a word that all of them make, and that is never its exception, as they
-  // have no sign.
+  // A word that depends on all weights, for Finish. Weights have no sign, so it is never the value
+  // that Finish branches on.
   ANNULUS_GPU static float AllOf(const Scores& weights) {
     uint32_t all = 0;
     ANNULUS_UNROLL
@@ -44,7 +47,7 @@ struct HopperGradientWeights {
     return BitsAs<float>(all);
   }
 
-  // Two to a word, as the left side of a product.
+  // Packs two to a word, as the left operand of a product.
   ANNULUS_GPU static void Pack(const Scores& values, Packed& packed) {
     ANNULUS_UNROLL
     for (int step = 0; step < CONFIG::kSteps; ++step) {
@@ -56,7 +59,7 @@ struct HopperGradientWeights {
   }
 
  private:
-  // Calls act(element, what its slot has).
+  // Calls act(element, the value of its slot).
   template <class ACT>
   ANNULUS_GPU void Each(uint32_t at, const float (&own)[2], const ACT& act) const {
     const int first = gpu.Thread() % 4 * 2;
@@ -72,7 +75,7 @@ struct HopperGradientWeights {
   }
 };
 
-// Products of a consumer group with a tile that has come.
+// Products of a consumer group with a tile that has arrived.
 template <class GPU, class CONFIG>
 struct HopperGradientMultiply {
   using Scores = float[CONFIG::kScores];
@@ -82,7 +85,7 @@ struct HopperGradientMultiply {
   GPU& gpu;
   int group;
 
-  // Begins scores = own rows · those that come by, of either input.
+  // Begins scores = own rows · streamed rows, of either input.
   ANNULUS_GPU void BeginScores(bool second, int stage, Scores& scores) const {
     const uint32_t own_at = CONFIG::OwnAt(second, group), at = CONFIG::OthersAt(second, stage);
     gpu.FenceProducts(scores);
@@ -95,7 +98,7 @@ struct HopperGradientMultiply {
     gpu.CommitProducts();
   }
 
-  // sums += scale · weights · rows that come by. A tile's sum is made apart, as in HopperMultiply.
+  // sums += scale · weights · streamed rows. A tile's sum is made separately, as in HopperMultiply.
   ANNULUS_GPU void AddSums(bool second, int stage, float scale, Packed& weights, Sums& sums) const {
     constexpr int kPanelsOfPart = CONFIG::kPart / kPanelColumns, kSumsOfPart = CONFIG::kPart / 2;
     ANNULUS_UNROLL

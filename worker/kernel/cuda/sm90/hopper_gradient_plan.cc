@@ -34,14 +34,13 @@ const std::byte* OutOf(const KernelTask& bound, GradientSide side) {
   return side == GradientSide::kQueries ? bound.out_q.data : bound.out_kv.data;
 }
 
-// Slots of a tile of whole rows that comes by.
+// Query slots of a streamed tile of whole rows.
 int64_t SlotsThatComeBy(const KernelJob& job) {
   const int group = job.layout->group();
   return int64_t{group} * RowsThatComeBy(HopperOthers(DimOf(*job.layout), false), group);
 }
 
-// What comes by for the own tiles of a piece and head: runs of tiles, and which are each own
-// tile's.
+// The streamed tiles of a piece and head: runs of tiles for each own tile.
 struct OwnTiles {
   int64_t first = 0;
   std::vector<std::vector<KeyTileRun>> runs;
@@ -55,7 +54,7 @@ class SidePlanner {
   };
   struct Item {
     ForwardItem item;
-    int64_t cost = 0;  // Tiles.
+    int64_t cost = 0;  // In tiles.
     std::vector<Unit> units;
   };
 
@@ -63,7 +62,8 @@ class SidePlanner {
       : call_(call), side_(side), group_(call.job.layout->group()) {
     views_.reserve(pieces.size());
     for (size_t p = 0; p < pieces.size(); ++p) AddPiece(Narrow(static_cast<int64_t>(p)), pieces[p]);
-    // As MakeLaunch: of as many heads as the cache keeps the most work first, then of as many more.
+    // Same order as in MakeLaunch: by groups of as many heads as fit the cache, and within a group
+    // the most work first.
     const int32_t heads =
         HeadsAtOnce(call.job, call.tasks, kCachedBytes, side != GradientSide::kQueries);
     std::stable_sort(items_.begin(), items_.end(), [heads](const Item& a, const Item& b) {
@@ -104,8 +104,8 @@ class SidePlanner {
     return own;
   }
 
-  // Tiles of slots come by for those of keys that they see. Of those that are not masked every slot
-  // sees all.
+  // Tiles of slots are streamed past the tiles of keys that they see. In a run that is not masked,
+  // every slot sees all keys.
   OwnTiles OfKeys(const TaskPiece& piece, int32_t head) const {
     const TileShape shape = {SlotsThatComeBy(call_.job), kOwnRows};
     const Task& task = call_.tasks[piece.task].task;
@@ -118,7 +118,7 @@ class SidePlanner {
       seen.clear();
       const bool all_see = AddRunsOf(call_, piece, head, tile, shape, &seen);
       for (const KeyTileRun& keys : seen) {
-        // Of a task that sees all there are no tables to tell the rest.
+        // A task with full coverage has no tables for the visible keys.
         const bool masked = task.coverage != Coverage::kFull && (keys.masked != 0 || !all_see);
         for (int64_t key = keys.begin; key < keys.end; ++key)
           AddTile(tile, masked ? 1 : 0, &own.runs[key - own.first]);

@@ -11,21 +11,23 @@
 
 namespace annulus::cuda {
 
-// Launches of the gradients' kernel for sm_90a: pure functions, no device. As by the portable one,
-// queries and keys have launches of their own, a block owns its accumulators, and a row of these
-// sees its tasks in list order, and a task's tiles by increasing number.
+// Launches of the gradient kernel for sm_90a: pure functions, no device. Like with the portable
+// kernel, queries and keys have separate launches, and a block owns its accumulators. An
+// accumulator row sees its tasks in list order, and a task's tiles by increasing number.
 
-// Whether that kernel computes the call: 16-bit inputs of up to 128 dimensions, in multiples of 8,
-// whose rows lie as TMA wants them, at most 64 query heads of a key/value head (96 of up to 64
-// dimensions), no modifier, no gradient of a bias, not deterministic (its tiles are another fold
-// than the portable kernel's).
+// True if that kernel can compute the call:
+// - 16-bit inputs of up to 128 dimensions, in multiples of 8, with rows aligned for TMA.
+// - At most 64 query heads per key/value head (96 with up to 64 dimensions).
+// - No modifier, no gradient of a bias.
+// - Not deterministic: its tiles fold keys in another order than the portable kernel's.
 bool HopperServesGradients(const KernelJob& job, absl::Span<const KernelTask> tasks);
 
-// kQueries, or kKeysAndValues. Of each task what comes by: keys and values, or queries and dO.
+// The tensor maps of each task's streamed inputs. `side` is kQueries (keys and values are streamed)
+// or kKeysAndValues (queries and dO are).
 std::vector<TensorMapSpec> GradientMapsOf(const KernelJob& job, absl::Span<const KernelTask> tasks,
                                           GradientSide side);
 
-// As Launch (launch_plan.h), of one side; no blocks where no piece adds to it.
+// Like Launch (launch_plan.h), for one side. blocks == 0: no piece adds to that side.
 struct HopperGradientLaunch {
   std::vector<std::byte> bytes;
   GradientArgs args = {};

@@ -3,10 +3,13 @@
 
 #include "worker/kernel/cuda/sm90/hopper_gradient_rows-inl.h"
 
+// The producer of the gradient kernel for sm_90a. Included by hopper_gradient_block-inl.h. Start at
+// HopperGradientProducer::Run; HopperTiles is the loop over tiles that producer and consumers
+// share.
 namespace annulus::cuda {
 
-// Goes through the tiles that come by for an item: calls act(work, number of the task, tile,
-// masked) for each, in order, and `begin` and `end` around those of a task.
+// Iterates over the streamed tiles of an item, in order: calls act(work, number of the task, tile,
+// masked) for each tile, and `begin` and `end` around the tiles of a task.
 template <class GPU>
 struct HopperTiles {
   GPU& gpu;
@@ -36,8 +39,8 @@ struct HopperTiles {
   }
 };
 
-// The group that brings what the others multiply, as the ring has room: its first thread brings
-// rows, and of slots its last warps tell what their LSE is, and what they see.
+// The producer warp group: fills stages of the ring as they become free. Its first thread loads
+// rows by TMA. If slots are streamed, its last warps write their LSE and the keys that they see.
 template <class GPU, class CONFIG>
 struct HopperGradientProducer {
   GPU& gpu;
@@ -50,7 +53,7 @@ struct HopperGradientProducer {
   }
 
  private:
-  // Waits until the stage has room.
+  // Waits until the stage is free.
   ANNULUS_GPU void AwaitRoom(const typename CONFIG::Ring& ring) const {
     gpu.AwaitBarrier(CONFIG::BarrierAt(kOthersRead, ring.stage()), ring.parity() ^ 1);
   }

@@ -4,10 +4,13 @@
 #include "worker/kernel/cuda/sm90/hopper_gradient_config.h"
 #include "worker/kernel/cuda/sm90/hopper_slots-inl.h"
 
+// Own rows, and the data of streamed slots, in the gradient kernel for sm_90a. Included by
+// hopper_gradient_block-inl.h, hopper_gradient_mainloop-inl.h and hopper_gradient_producer-inl.h.
+// Start at HopperOwnRows and HopperSlotInfo.
 namespace annulus::cuda {
 
-// The LSE of a slot as scores are while they are weighed, times log2(e), in two numbers: `rest` is
-// what rounding took from `lse`.
+// The LSE of a slot in the scale of scores, times log2(e), as two numbers: `rest` is the rounding
+// error of `lse`.
 struct PowerOf2Lse {
   float lse = 0, rest = 0;
 };
@@ -39,7 +42,7 @@ struct HopperOwnRows {
     int32_t row, head;
     bool in_task;
   };
-  // Of row `own` of the group.
+  // The place of row `own` of the group.
   ANNULUS_GPU Place PlaceOf(int own) const {
     const int number = group * kGroupSlots + own;
     if constexpr (CONFIG::kOfQueries) {
@@ -55,8 +58,8 @@ struct HopperOwnRows {
     return thread % kGroupThreads / 32 * 16 + half * 8 + thread % 32 / 4;
   }
 
-  // Copies both inputs to shared memory, where they are when EndLoad returns; columns and rows that
-  // are not there become 0. All of the group call it, when nobody of it reads what was there.
+  // Copy both inputs to shared memory; they have arrived when EndLoad returns. Missing columns and
+  // rows become 0. The whole group calls both, once none of its threads reads the earlier content.
   ANNULUS_GPU void BeginLoad() const {
     const BlockAt& block = CONFIG::kOfQueries ? work.task.q : work.task.kv;
     LoadInput(block, false, 0, args.head_dim);
@@ -70,7 +73,8 @@ struct HopperOwnRows {
     gpu.SyncGroup(1 + group);  // 0 is the block's.
   }
 
-  // Accumulators of the thread's rows in a section of a block, which are there where `there` is.
+  // Loads the accumulators of the thread's rows from a section of a block. Rows outside the task
+  // become 0.
   ANNULUS_GPU void LoadSums(const BlockAt& block, int64_t offset, int32_t dim, Sums& sums) const {
     ANNULUS_UNROLL
     for (int half = 0; half < 2; ++half) {
@@ -85,7 +89,7 @@ struct HopperOwnRows {
       }
     }
   }
-  // `touched`: bits, whether each row has got something; the others keep their bits.
+  // Stores them. `touched`: bits of the rows that have received something; others keep their bits.
   ANNULUS_GPU void StoreSums(const BlockAt& block, int64_t offset, int32_t dim, uint32_t touched,
                              const Sums& sums) const {
     ANNULUS_UNROLL
@@ -117,14 +121,14 @@ struct HopperOwnRows {
                          from, there);
     }
   }
-  // The first of the thread's columns: others lie 8 apart.
+  // The address of the thread's first columns: the others follow at a distance of 8 columns.
   ANNULUS_GPU std::byte* SumsOf(const BlockAt& block, const Place& place, int64_t offset,
                                 int32_t dim) const {
     return At(block, place.row, place.head, offset + gpu.Thread() % 4 * 8, int64_t{dim} * 4);
   }
 };
 
-// Which of the 128 keys from `first` on are in [begin, end): bits of four words.
+// Sets the bits of the keys [begin, end) among the 128 keys from `first` on: four words.
 ANNULUS_GPU void AddKeys(int32_t begin, int32_t end, int32_t first, uint32_t (&mask)[4]) {
   ANNULUS_UNROLL
   for (int w = 0; w < 4; ++w) {
@@ -134,8 +138,8 @@ ANNULUS_GPU void AddKeys(int32_t begin, int32_t end, int32_t first, uint32_t (&m
   }
 }
 
-// What the keys of a block need of the query slots that come by. The info warps write it, a stage
-// of the ring at a time; consumers read it with the tile.
+// The data of streamed query slots that the keys of a block need. The info warps write it, one
+// stage of the ring at a time; consumers read it with the tile.
 template <class GPU, class CONFIG>
 struct HopperSlotInfo {
   static constexpr int kThreadsOfInfo = kInfoWarps * 32;
@@ -144,8 +148,9 @@ struct HopperSlotInfo {
   const ForwardArgs& args;
   TableReader<GPU> tables{gpu, args};
 
-  // Of tile `tile` of slots. `masked`: some row of it does not see some key of the block's tile.
-  // Slots that no row fills are 0 in both inputs: a weight of 1 makes nothing of them.
+  // Puts the data of tile `tile` of slots. `masked`: some row of it does not see some key of the
+  // block's tile. Slots that no row fills are 0 in both inputs, so a weight of 1 adds nothing for
+  // them.
   ANNULUS_GPU void Put(const HopperWork& work, int32_t tile, bool masked, int stage) const {
     const int thread = gpu.Thread() - (kGroupThreads - kThreadsOfInfo);
     uint32_t some_hidden = 0;
@@ -170,8 +175,8 @@ struct HopperSlotInfo {
       gpu.template StoreShared<uint32_t>(CONFIG::MaskedAt(stage) + thread / 32 * 4, some_hidden);
   }
 
-  // Whether some slot of the stage that a row fills does not see some key. If none, masks are not
-  // to be read.
+  // True if some slot of the stage that a row fills does not see some key. If false, the masks must
+  // not be read.
   ANNULUS_GPU bool Masked(int stage) const {
     uint32_t masked = 0;
     ANNULUS_UNROLL
@@ -180,7 +185,7 @@ struct HopperSlotInfo {
     return masked != 0;
   }
 
-  // Which slots see the thread's key `own` of the block: bit 2·j + c is slot 8·j + first + c.
+  // The slots that see the thread's key `own` of the block: bit 2·j + c is slot 8·j + first + c.
   ANNULUS_GPU uint32_t SeenBy(int own, int stage) const {
     const int first = gpu.Thread() % 4 * 2;
     uint32_t seen = 0;
@@ -195,7 +200,7 @@ struct HopperSlotInfo {
   }
 
  private:
-  // Leaves what it is given to a slot that sees nothing of the task.
+  // Leaves the outputs unchanged for a slot that sees no key of the task.
   ANNULUS_GPU void Find(const HopperWork& work, int32_t tile, int slot, bool masked,
                         PowerOf2Lse& lse, float& delta, uint32_t (&mask)[4]) const {
     const ForwardTask& task = work.task;
@@ -209,7 +214,7 @@ struct HopperSlotInfo {
     };
     const float its_lse = number(work.more.lse_offset);
     const float its_delta = number(work.more.delta_offset);
-    if (its_lse == -Infinity()) return;  // It sees nothing anywhere.
+    if (its_lse == -Infinity()) return;  // It sees no key anywhere.
     const int64_t rest_offset = work.more.lse_rest_offset;
     lse = MakePowerOf2Lse<GPU>(its_lse, rest_offset < 0 ? 0.0f : number(rest_offset));
     delta = its_delta;
@@ -233,7 +238,7 @@ struct HopperSlotInfo {
       AddKeys(span.begin, span.end, first, mask);
     }
   }
-  // The first of a row's spans, which are sorted, that does not end at `key` or before.
+  // The first of a row's sorted spans that ends after `key`.
   ANNULUS_GPU int32_t FirstBehind(int32_t begin, int32_t end, int32_t key) const {
     while (begin < end) {
       const int32_t middle = begin + (end - begin) / 2;

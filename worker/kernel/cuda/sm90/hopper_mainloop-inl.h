@@ -3,10 +3,13 @@
 
 #include "worker/kernel/cuda/sm90/hopper_softmax-inl.h"
 
+// The mainloop of a consumer in the forward kernel for sm_90a. Included by hopper_block-inl.h.
+// Start at HopperMultiply (products of one tile) and HopperAhead::Run (overlapped tiles without
+// masks).
 namespace annulus::cuda {
 
-// Products of a consumer group with a tile of the ring. What is begun is done when it was waited
-// for (AwaitProductsBut).
+// Products of a consumer group with a tile of the ring. A product that was begun is complete after
+// a wait for it (AwaitProductsBut).
 template <class GPU, class CONFIG>
 struct HopperMultiply {
   using State = HopperState<GPU, CONFIG>;
@@ -19,7 +22,7 @@ struct HopperMultiply {
   // Begins scores = queries · keys, unscaled.
   ANNULUS_GPU void BeginScores(const typename CONFIG::Ring& ring, Scores& scores) const {
     gpu.AwaitBarrier(CONFIG::BarrierAt(kKeysCame, ring.stage()), ring.parity());
-    gpu.SyncWarp();  // Products are of whole warps.
+    gpu.SyncWarp();  // A warp starts products as a whole.
     const uint32_t queries_at = CONFIG::QueriesAt(query_stage, group);
     gpu.FenceProducts(scores);
     ANNULUS_UNROLL
@@ -32,8 +35,8 @@ struct HopperMultiply {
     gpu.CommitProducts();
   }
 
-  // Begins more = weights · values, by slot. A tile's sum is made apart, because tensor cores cut
-  // off what they add to a sum: over many keys that would add up.
+  // Begins more = weights · values, by slot. A tile's sum is made separately: tensor cores truncate
+  // when they add to a sum, and over many keys that would add up.
   ANNULUS_GPU void BeginSums(const typename CONFIG::Ring& ring, Weights& weights,
                              typename State::Sums& more) const {
     gpu.AwaitBarrier(CONFIG::BarrierAt(kValuesCame, ring.stage()), ring.parity());
@@ -41,7 +44,7 @@ struct HopperMultiply {
     MultiplyValues<CONFIG::kDim>(CONFIG::ValuesAt(ring.stage()), weights, more);
   }
 
-  // sums = shrink · sums + more: of as many sums, from `first` on.
+  // sums = shrink · sums + more, for COUNT sums from `first` on.
   template <int COUNT>
   ANNULUS_GPU static void Join(const float (&more)[COUNT], const float (&shrink)[2], int first,
                                State& state) {
@@ -50,7 +53,7 @@ struct HopperMultiply {
       state.sums[first + i] = GPU::Fma(state.sums[first + i], shrink[i % 4 / 2], more[i]);
   }
 
-  // sums = shrink · sums + weights · values, of values that have come.
+  // sums = shrink · sums + weights · values, for values that have arrived.
   ANNULUS_GPU void AddSums(const typename CONFIG::Ring& ring, Weights& weights,
                            const float (&shrink)[2], State& state) const {
     constexpr int kPanelsOfPart = CONFIG::kPart / kPanelColumns, kSumsOfPart = CONFIG::kPart / 2;
@@ -66,7 +69,7 @@ struct HopperMultiply {
     }
   }
 
-  // The warp has read a stage of a ring.
+  // Releases a stage of a ring that the warp has read.
   ANNULUS_GPU void Release(HopperBarrier barrier, int stage) const {
     gpu.SyncWarp();
     if (gpu.Thread() % 32 == 0) gpu.Arrive(CONFIG::BarrierAt(barrier, stage));
@@ -85,8 +88,9 @@ struct HopperMultiply {
   }
 };
 
-// Tiles of which every slot that sees something sees all: while one has its softmax, the next one's
-// scores and the last one's values are multiplied. To the bit what one tile after the other gives.
+// Overlapped processing of tiles in which every slot that sees a key sees all. During the softmax
+// of one tile, the next tile's scores and the last tile's values are multiplied. The bits are those
+// of one tile after the other.
 template <class GPU, class CONFIG>
 struct HopperAhead {
   using State = HopperState<GPU, CONFIG>;
@@ -97,12 +101,14 @@ struct HopperAhead {
   const ForwardArgs& args;
   const Multiply& multiply;
 
-  // The next `tiles` of the ring: one at least. The group has the turn when it comes and goes.
+  // Processes the next `tiles` of the ring, at least one. The group has the turn on entry and on
+  // exit.
   ANNULUS_GPU void Run(int32_t tiles, typename CONFIG::Ring& ring, State& state) const {
     typename Multiply::Scores scores;
     typename Multiply::Weights weights;
     float shrink[2];
-    // What follows from it are numbers of the warp, from which products take their addresses.
+    // Values derived from it are uniform in the warp: products take their addresses from such
+    // values.
     ring.state = gpu.Uniform(ring.state);
     multiply.BeginScores(ring, scores);
     gpu.PassTurn(multiply.group);
@@ -122,7 +128,8 @@ struct HopperAhead {
   }
 
  private:
-  // From the weights of one tile to those of the next, with what brings sums to each one's maximum.
+  // Advances from the weights of one tile to those of the next. `shrink`: the rescale factor of
+  // each tile's sums.
   ANNULUS_GPU void RunTile(typename Multiply::Scores& scores, typename Multiply::Weights& weights,
                            float (&shrink)[2], typename CONFIG::Ring& ring, State& state) const {
     typename CONFIG::Ring next = ring;

@@ -4,19 +4,21 @@
 #include "worker/kernel/cuda/launch/hopper_config.h"
 #include "worker/kernel/cuda/sm90/hopper_slots-inl.h"
 
+// The producer of the forward kernel for sm_90a. Included by hopper_block-inl.h. Start at
+// HopperProducer::Run; HopperItems is the tile scheduler of the persistent blocks.
 namespace annulus::cuda {
 
-// Which items a block does, one after the other: its own number's, then whichever comes next of
-// those that no block has taken. One thread takes them, and tells the others through a ring.
+// The items of a persistent block: first the item of its own number, then the next item that no
+// block has taken. One thread takes items, and passes them to the others through a ring.
 template <class GPU, class CONFIG>
 struct HopperItems {
   GPU& gpu;
   const ForwardArgs& args;
   typename CONFIG::ItemRing ring = {};
 
-  // For the one thread: takes an item and tells of it.
+  // Takes an item and puts it into the ring. Only one thread calls it.
   ANNULUS_GPU const ForwardItem* Take(bool first, int64_t block) {
-    // The count is the launch's own, of its tables: whoever uploads them sets it to 0.
+    // The counter belongs to the launch and is in its tables; each upload sets it to 0.
     const int64_t number =
         first ? block : gpu.Blocks() + gpu.CountUp(args.tables + args.at.next_item);
     gpu.AwaitBarrier(CONFIG::BarrierAt(kItemRead, ring.stage()), ring.parity() ^ 1);
@@ -26,7 +28,7 @@ struct HopperItems {
     return ItemOf(number);
   }
 
-  // For the warps of the others: the next that was taken; nullptr behind the last.
+  // Returns the next taken item, or nullptr after the last. The other warps call it.
   ANNULUS_GPU const ForwardItem* Next() {
     gpu.AwaitBarrier(CONFIG::BarrierAt(kItemCame, ring.stage()), ring.parity());
     const auto in_shared = gpu.template LoadShared<int32_t>(CONFIG::ItemAt(ring.stage()));
@@ -44,9 +46,9 @@ struct HopperItems {
   }
 };
 
-// The group that brings what the others multiply, as its rings have room, and so runs ahead into
-// the next item: its first thread takes items and brings keys and values, its last three warps
-// bring queries.
+// The producer warp group: fills the stages of its rings as they become free, and so runs ahead
+// into the next item. Its first thread takes items and loads keys and values; its last three warps
+// load queries.
 template <class GPU, class CONFIG>
 struct HopperProducer {
   GPU& gpu;
@@ -107,7 +109,7 @@ struct HopperProducer {
                   barrier);
   }
 
-  // Of each unit that has tiles.
+  // Loads the queries of each unit that has tiles.
   ANNULUS_GPU void BringQueries() const {
     const TableReader<GPU> tables{gpu, args};
     HopperItems<GPU, CONFIG> items{gpu, args};

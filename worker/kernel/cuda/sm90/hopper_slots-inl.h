@@ -4,12 +4,15 @@
 #include "worker/kernel/cuda/launch/hopper_config.h"
 #include "worker/kernel/cuda/launch/table_reader.h"
 
+// Query slots of the kernels for sm_90a: their rows, the keys that they see, and loads of queries.
+// Included by hopper_producer-inl.h, hopper_softmax-inl.h and hopper_gradient_rows-inl.h. Start at
+// HopperSlots.
 namespace annulus::cuda {
 
-// One of the two slots of a thread, and the spans of keys that it still sees of a task.
+// One of a thread's two slots, and the spans of a task's keys that it has yet to see.
 struct HopperSlot {
-  int32_t row = -1, head = 0;  // −1: it sees nothing in the task.
-  int32_t next = 0, last = 0;  // In ForwardTables::spans.
+  int32_t row = -1, head = 0;  // −1: it sees no key of the task.
+  int32_t next = 0, last = 0;  // Indexes in ForwardTables::spans.
 };
 
 // The slots of an item; a consumer group has kGroupSlots of them.
@@ -58,7 +61,7 @@ struct HopperSlots {
     return slot;
   }
 
-  // Which of the thread's scores the slot sees; tiles come in order.
+  // The bits of the thread's scores that the slot sees. Call it for tiles in order.
   ANNULUS_GPU uint32_t VisibleOf(const ForwardTask& task, HopperSlot& slot, int32_t tile) const {
     const int32_t from = tile * CONFIG::kKeys, to = from + CONFIG::kKeys;
     const int first = gpu.Thread() % 4 * 2;
@@ -69,13 +72,13 @@ struct HopperSlots {
                                  : tables.template Get<KeySpan32>(args.at.spans, slot.next);
       if (span.begin >= to) break;
       seen |= KeyBits(span.begin - from, Least(span.end, to) - from, first);
-      if (span.end > to) break;  // The next tile has the rest.
+      if (span.end > to) break;  // The rest is in the next tile.
     }
     return seen;
   }
 
-  // The kQueryThreads begin to copy the queries to shared memory (WaitCopies); columns and slots
-  // that are not there become 0.
+  // The kQueryThreads start to copy queries to shared memory (WaitCopies). Missing columns and
+  // slots become 0.
   ANNULUS_GPU void CopyQueries(const ForwardTask& task, int stage) const {
     constexpr int kChunks = CONFIG::kPanels * 8, kSlotsAtOnce = kQueryThreads / kChunks;
     static_assert(kQueryThreads % kChunks == 0, "a thread has a column");

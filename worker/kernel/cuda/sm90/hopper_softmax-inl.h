@@ -3,12 +3,14 @@
 
 #include "worker/kernel/cuda/sm90/hopper_slots-inl.h"
 
+// Online softmax of the forward kernel for sm_90a. Included by hopper_mainloop-inl.h and
+// hopper_epilogue-inl.h. Start at HopperSoftmax::Weigh.
 namespace annulus::cuda {
 
-// What a consumer's thread has of its two slots: [0] g, [1] g + 8. Of an array of scores or sums
-// element 4·j + 2·half + c is column 8·j + 2·(lane mod 4) + c of slot `half`. State is as the
-// portable kernel keeps it (forward_softmax-inl.h), but that scores and their maximum are powers of
-// 2 here: times log2(e).
+// A consumer thread's state of its two slots: [0] is slot g, [1] is slot g + 8. In an array of
+// scores or sums, element 4·j + 2·half + c is column 8·j + 2·(lane mod 4) + c of slot `half`. The
+// state is that of the portable kernel (forward_softmax-inl.h), but scores and their maximum are
+// powers of 2 here: times log2(e).
 template <class GPU, class CONFIG>
 struct HopperState {
   static constexpr int kScores = CONFIG::kKeys / 2, kSums = CONFIG::kDim / 2;
@@ -17,7 +19,7 @@ struct HopperState {
 
   float max[2], weight[2];
   Sums sums;
-  uint32_t sees;  // Bits: whether each slot sees anything in the task.
+  uint32_t sees;  // Bits: slots that see a key of the task.
 };
 
 template <class GPU, class CONFIG>
@@ -28,9 +30,9 @@ struct HopperSoftmax {
   GPU& gpu;
   const ForwardArgs& args;
 
-  // Scores become weights, and the state takes them in; `shrink` is what brings earlier sums of
-  // each slot to the new maximum. Both slots go side by side, and each in two halves, so that no
-  // operation waits long for the one before.
+  // Turns scores into weights and updates the state. `shrink`: the rescale factor of earlier sums
+  // of each slot. Both slots are processed together, each in two halves, so that no operation waits
+  // long for the one before.
   ANNULUS_GPU void Weigh(bool masked, const uint32_t (&seen)[2], Scores& scores, State& state,
                          float (&shrink)[2]) const {
     float reference[2], weight[2];
@@ -44,8 +46,8 @@ struct HopperSoftmax {
     }
   }
 
-  // Two weights to a word, as the left side of a product: 16 slots of a warp × 16 keys for each of
-  // `packed`.
+  // Packs two weights to a word, as the left operand of a product: 16 slots of a warp × 16 keys for
+  // each entry of `packed`.
   ANNULUS_GPU static void Pack(const Scores& weights, uint32_t (&packed)[State::kSteps][4]) {
     ANNULUS_UNROLL
     for (int step = 0; step < State::kSteps; ++step) {
@@ -57,17 +59,17 @@ struct HopperSoftmax {
   }
 
  private:
-  // To powers of 2.
+  // Scales scores to powers of 2, and masks them.
   ANNULUS_GPU void Scale(bool masked, const uint32_t (&seen)[2], Scores& scores) const {
     ANNULUS_UNROLL
     for (int i = 0; i < State::kScores; ++i) {
       scores[i] *= args.power_scale;
-      // Whatever stood there.
+      // Overwrites any value, NaN too.
       if (masked && (seen[i % 4 / 2] >> (i / 4 * 2 + i % 2) & 1) == 0) scores[i] = -Infinity();
     }
   }
 
-  // The state's, which become those of the scores too.
+  // Updates the state's maxima with those of the scores.
   ANNULUS_GPU void TakeMaxima(const Scores& scores, State& state, float (&reference)[2],
                               float (&shrink)[2]) const {
     float top[4];
@@ -87,7 +89,7 @@ struct HopperSoftmax {
     for (int half = 0; half < 2; ++half) {
       const float old = state.max[half];
       const float now = top[half] > old ? top[half] : old;  // NaN stays.
-      // Nothing but −infinity so far: any finite reference gives weights of 0.
+      // All scores were −infinity so far: any finite reference gives weights of 0.
       reference[half] = now == -Infinity() ? 0.0f : now;
       shrink[half] = Exp2<GPU>(old - reference[half]);
       state.max[half] = now;
@@ -110,7 +112,7 @@ struct HopperSoftmax {
     }
   }
 
-  // A slot that has seen keys must not look as if it had seen nothing
+  // A slot that has seen keys must differ from one that has seen none
   // (attention/numerics/partial.h).
   ANNULUS_GPU void NoteSeen(bool masked, uint32_t seen, float weight, float& max) const {
     uint32_t any = 1;
