@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "attention/schedule/model/plan_memo.h"
-#include "attention/schedule/passes/attach_bias_gradient.h"
 #include "attention/schedule/passes/attach_score_inputs.h"
 #include "attention/schedule/passes/fix_order.h"
 #include "attention/schedule/passes/key_pass.h"

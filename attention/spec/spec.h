@@ -7,11 +7,26 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "attention/spec/dtype.h"
 #include "attention/spec/execution.h"
-#include "attention/spec/operation.h"
 
 namespace annulus {
+
+// The operation of a job. Mirrors the operations of annulus.v1.AttentionSpec without protobuf.
+enum class Operation : uint8_t { kForward = 0, kGradients = 1 };
+struct ForwardOptions {
+  // How long the workers keep the state for gradients jobs. Absent: they do not keep it.
+  std::optional<absl::Duration> keep_state;
+};
+struct GradientOptions {
+  bool d_lse = false;   // True if the gradient of the LSE is another input.
+  bool d_bias = false;  // True if the gradient of the bias is another output.
+  // Element type of d_out: dtype, or fp32 if the output is fp32. Unspecified means dtype.
+  DataType d_out_dtype = DataType::kUnspecified;
+  std::string state;  // The forward job whose kept state lends the other inputs; empty: none.
+  bool release_state = false;  // True if the state is released after this job.
+};
 
 // An attention request: mirrors annulus.v1.AttentionSpec without protobuf. Nothing here is checked;
 // Validate() in attention/validate/validate.h is the only validator.

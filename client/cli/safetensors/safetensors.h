@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,8 +19,27 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "attention/spec/dtype.h"
+#include "nlohmann/json.hpp"
 
 namespace annulus {
+
+// Finds duplicate members of JSON objects, which the parser would drop without an error. Take() is
+// for the parser's callback.
+class JsonNames {
+ public:
+  // Objects nested in more than `max_depth` others are not checked.
+  explicit JsonNames(size_t max_depth) : max_depth_(max_depth) {}
+
+  void Take(int depth, nlohmann::json::parse_event_t event, const nlohmann::json& value);
+  // The first duplicate name.
+  const std::optional<std::string>& twice() const { return twice_; }
+
+ private:
+  const size_t max_depth_;
+  // The names of the enclosing objects, by depth.
+  std::vector<std::set<std::string>> open_;
+  std::optional<std::string> twice_;
+};
 
 // Files in the safetensors format: 8 bytes of little-endian length, a JSON header of that length,
 // then the tensors' bytes without gaps. The reader checks every number before it uses it.

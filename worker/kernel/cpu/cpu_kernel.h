@@ -5,16 +5,36 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/kernel/attention_kernel.h"
 #include "worker/kernel/compute_pool.h"
-#include "worker/kernel/cpu/cpu_gradients.h"
+#include "worker/kernel/cpu/gradient_loop.h"
 #include "worker/kernel/cpu/isa/tile_isa.h"
 #include "worker/kernel/cpu/packed_keys.h"
 #include "worker/kernel/cpu/tile_loop.h"
 #include "worker/kernel/split_kv.h"
 
 namespace annulus {
+
+// Gradients on the CPU. Weights are computed again from the LSE, tile by tile. All five products
+// are fp32 for every input type, with one exception: bf16 on "amx" and "avx512bf16". These multiply
+// bf16 numbers, and round weights and dS to bf16 first. The bits depend on the inputs and the task
+// list, not on the number of threads.
+class CpuGradients {
+ public:
+  // `isa` and `pool` must outlive this.
+  CpuGradients(const TileIsa& isa, ComputePool* pool);
+
+  // AttentionKernel::Accumulate for gradient tasks.
+  absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
+                          const KernelControl& control);
+
+ private:
+  const TileIsa& isa_;
+  ComputePool* const pool_;
+  std::vector<GradientScratch> scratch_;  // One per thread.
+};
 
 // Attention on the CPU. Tiles of 96 query rows meet blocks of 256 keys. Blocks are packed once,
 // while there is room, and shared by all heads of a group and all tasks.

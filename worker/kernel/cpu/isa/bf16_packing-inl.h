@@ -8,8 +8,8 @@
 
 // Packed layouts and vector functions that AMX and AVX512-BF16 share. Compiled for AVX-512 with
 // BF16 and included by bf16_formats-inl.h, bf16_softmax-inl.h, unpacked_bf16_pairs-inl.h,
-// amx_tiles-inl.h and amx_isa-inl.h. Start at the layouts below, then PackQueriesAmx, PackKeyPairs
-// and PackValuePairs.
+// amx_products-inl.h and amx_isa-inl.h. Start at the layouts below, then PackQueriesAmx,
+// PackKeyPairs and PackValuePairs.
 namespace annulus {
 
 // The packed layouts of bf16 numbers:

@@ -84,7 +84,7 @@ __attribute__((flatten)) void ScoreUnpackedKeys(const UnpackedCall& call, const 
 
 }  // namespace
 
-// Scores of a whole group of query slots (unpacked_rows.h). A vector has two pairs of dimensions of
+// Scores of a whole group of query slots (tile_isa.h). A vector has two pairs of dimensions of
 // each slot. The CPU broadcasts a key's own two pairs when it loads them, so no key is transposed.
 
 namespace {

@@ -104,7 +104,7 @@ __device__ __forceinline__ void WgmmaColumns(const uint32_t (&a)[4], uint64_t b,
 
 // The matrix products of a thread's warp group on sm_90a.
 struct PtxHopperProducts : PtxGpu {
-  // Products of a warp group; hopper_layout.h makes descriptors of offsets. Pass all registers of
+  // Products of a warp group; hopper_config.h makes descriptors of offsets. Pass all registers of
   // the products to FenceProducts first. From there until a wait for the products, touch neither
   // these registers nor the shared memory that the products read. Products complete in order.
   ANNULUS_GPU uint64_t Descriptor(uint64_t of_offset) const {

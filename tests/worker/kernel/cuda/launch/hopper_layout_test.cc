@@ -1,6 +1,4 @@
 // The plain functions of the kernel for sm_90a.
-#include "worker/kernel/cuda/launch/hopper_layout.h"
-
 #include <gtest/gtest.h>
 
 #include "worker/kernel/cuda/launch/hopper_config.h"

@@ -7,7 +7,6 @@
 
 #include "tests/worker/kernel/cuda/emulator/hopper_products.h"
 #include "worker/kernel/cuda/launch/hopper_config.h"
-#include "worker/kernel/cuda/launch/hopper_layout.h"
 
 namespace annulus::cuda {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "tests/worker/kernel/cuda/emulator/emulated_hopper.h"
 #include "tests/worker/kernel/cuda/emulator/emulated_hopper_gpu.h"
-#include "worker/kernel/cuda/launch/hopper_layout.h"
+#include "worker/kernel/cuda/launch/hopper_config.h"
 
 namespace annulus::cuda {
 
