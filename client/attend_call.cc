@@ -48,23 +48,7 @@ absl::Status CheckMemory(const AttentionSpec& spec, const AttendArguments& argum
   return absl::OkStatus();
 }
 
-// Time limit for StateHandoffCall.
-constexpr absl::Duration kSettleTime = absl::Seconds(5);
-
 absl::Status CancelledByCaller() { return absl::CancelledError("cancelled by the client"); }
-
-AttentionSpec WithoutState(AttentionSpec spec) {
-  spec.gradients.state.clear();
-  spec.gradients.release_state = false;
-  return spec;
-}
-
-bool IsGone(const absl::Status& status) {
-  constexpr absl::string_view kReasons[] = {"STATE_LOST", "STATE_EXPIRED", "STATE_RELEASED",
-                                            "STATE_NOT_FOUND"};
-  return absl::IsNotFound(status) &&
-         std::count(std::begin(kReasons), std::end(kReasons), DetailOf(status).reason) > 0;
-}
 
 }  // namespace
 
@@ -106,15 +90,12 @@ absl::Status AttendCall::Check() const {
 }
 
 bool AttendCall::GiveUpState(const absl::Status& status) {
-  if (!arguments_.upload_without_state || !spec_.uses_state() || !IsGone(status)) return false;
+  if (!arguments_.upload_without_state || !spec_.uses_state() || !StateIsGone(status)) {
+    return false;
+  }
   result_.state_gone = DetailOf(status).reason;
   spec_ = WithoutState(spec_);
   return true;
-}
-
-bool AttendCall::MayHaveReleased(const absl::Status& status) const {
-  return spec_.gradients.release_state && !lost_.ok() && absl::IsNotFound(status) &&
-         DetailOf(status).reason == "STATE_RELEASED";
 }
 
 void AttendCall::ChoosePath() {
@@ -269,7 +250,7 @@ void AttendCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
     cancel_session_ = nullptr;
   }
   const absl::Status& error = unconfirmed_.ok() ? status : unconfirmed_;
-  if (spec_.keeps_state() && !job_id_.empty() && absl::IsUnavailable(error)) return Settle(error);
+  if (!job_id_.empty() && KeptStateIsUnknown(spec_, error)) return Settle(error);
   GoOn(status);
 }
 
@@ -290,7 +271,7 @@ void AttendCall::Settle(absl::Status error) {
     MutexLock lock(&mutex_);
     if (!cancelled_) cancel_session_ = [call] { call->Cancel(); };
   }
-  call->Start(std::min(kSettleTime, deadline_ - SteadyNow()), settled);
+  call->Start(std::min(StateHandoffCall::kTimeLimit, deadline_ - SteadyNow()), settled);
 }
 
 void AttendCall::GoOn(const absl::Status& status) {
@@ -302,8 +283,8 @@ void AttendCall::GoOn(const absl::Status& status) {
   const std::optional<absl::Duration> delay =
       GiveUpState(status) ? absl::ZeroDuration() : retry_.Next(status, SteadyNow(), deadline_);
   if (!delay.has_value()) {
-    return Deliver(MayHaveReleased(status) ? AnswerLostError(status, lost_)
-                                           : AfterAttempts(status, earlier_));
+    return Deliver(MayHaveReleased(spec_, lost_, status) ? AnswerLostError(status, lost_)
+                                                         : AfterAttempts(status, earlier_));
   }
   earlier_.push_back(status);
   const int wait = BeginWait();

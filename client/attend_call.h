@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
-#include "client/client.h"
+#include "client/attend.h"
 #include "client/session/gateway_session.h"
 #include "client/session/job_session.h"
 #include "client/session/retry.h"
@@ -48,7 +48,7 @@ struct AttendContext {
 // 5. GoOn(): Deliver() the result, or wait and go to step 2.
 //
 // Lives until `done` has returned.
-class AttendCall : public Client::Call,
+class AttendCall : public AttendCallHandle,
                    private JobObserver,
                    public std::enable_shared_from_this<AttendCall> {
  public:
@@ -64,8 +64,6 @@ class AttendCall : public Client::Call,
   absl::Status Check() const;
   // After the error `status`: true if the job's state is gone and the job now runs without it.
   bool GiveUpState(const absl::Status& status);
-  // True if an earlier attempt of this call may have released the state that `status` misses.
-  bool MayHaveReleased(const absl::Status& status) const;
   void ChoosePath() EXCLUDES(mutex_);
   // Begins a wait, for a path or for the next attempt. Returns its number, or 0 if the call was
   // cancelled before (the result is then delivered). A wait ends once: EndWait() is true for the

@@ -1,7 +1,11 @@
 #include "client/session/state_handoff.h"
 
+#include <algorithm>
+#include <iterator>
 #include <utility>
 
+#include "absl/strings/string_view.h"
+#include "base/error.h"
 #include "base/steady_time.h"
 #include "client/transport/session_errors.h"
 #include "grpcpp/client_context.h"
@@ -19,6 +23,29 @@ bool MayBeJoined(const v1::RunJobRequest& request) { return !request.request_id(
 bool StandsUnconfirmed(const AttentionSpec& spec, const absl::Status& error) {
   if (spec.keeps_state()) return absl::IsUnavailable(error);
   return spec.gradients.release_state && CoordinatorDecides(error);
+}
+
+bool KeptStateIsUnknown(const AttentionSpec& spec, const absl::Status& error) {
+  return spec.keeps_state() && absl::IsUnavailable(error);
+}
+
+bool StateIsGone(const absl::Status& status) {
+  constexpr absl::string_view kReasons[] = {"STATE_LOST", "STATE_EXPIRED", "STATE_RELEASED",
+                                            "STATE_NOT_FOUND"};
+  return absl::IsNotFound(status) &&
+         std::count(std::begin(kReasons), std::end(kReasons), DetailOf(status).reason) > 0;
+}
+
+AttentionSpec WithoutState(AttentionSpec spec) {
+  spec.gradients.state.clear();
+  spec.gradients.release_state = false;
+  return spec;
+}
+
+bool MayHaveReleased(const AttentionSpec& spec, const absl::Status& lost,
+                     const absl::Status& status) {
+  return spec.gradients.release_state && !lost.ok() && absl::IsNotFound(status) &&
+         DetailOf(status).reason == "STATE_RELEASED";
 }
 
 HandoffStep ResolveUnconfirmedJob(const v1::Job& job, bool rows_are_here) {

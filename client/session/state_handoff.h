@@ -55,6 +55,21 @@ bool MayBeJoined(const v1::RunJobRequest& request);
 //   are wrong.
 bool StandsUnconfirmed(const AttentionSpec& spec, const absl::Status& error);
 
+// True if a job with keep_state may have left a state that no client knows: its call ended with
+// `error`, and StateHandoffCall must ask.
+bool KeptStateIsUnknown(const AttentionSpec& spec, const absl::Status& error);
+
+// True if `status` means that the state that a gradients job named is gone: NOT_FOUND with
+// STATE_LOST, STATE_EXPIRED, STATE_RELEASED or STATE_NOT_FOUND.
+bool StateIsGone(const absl::Status& status);
+// The same job with all inputs in place of a kept state.
+AttentionSpec WithoutState(AttentionSpec spec);
+
+// True if `status` (STATE_RELEASED) may be the work of an earlier attempt of the same call: the job
+// releases the state, and that attempt was `lost`, OK if none was.
+bool MayHaveReleased(const AttentionSpec& spec, const absl::Status& lost,
+                     const absl::Status& status);
+
 // The step for a job with keep_state whose end is unknown; see the table above. `job` is the
 // coordinator's answer to GetJob or CancelJob.
 enum class HandoffStep { kUse, kRelease, kCancel, kNothing };
@@ -67,6 +82,8 @@ class StateHandoffCall : public std::enable_shared_from_this<StateHandoffCall> {
  public:
   // The job if it is the answer. Absent otherwise, and if the coordinator does not answer.
   using Done = std::function<void(std::optional<v1::Job>)>;
+  // Time to allow, where the caller's deadline leaves it.
+  static constexpr absl::Duration kTimeLimit = absl::Seconds(5);
 
   StateHandoffCall(std::shared_ptr<grpc::Channel> coordinator, Metadata metadata,
                    std::string job_id, bool rows_are_here);

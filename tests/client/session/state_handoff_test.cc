@@ -1,5 +1,6 @@
 #include "client/session/state_handoff.h"
 
+#include "base/error.h"
 #include "gtest/gtest.h"
 
 namespace annulus {
@@ -13,7 +14,7 @@ AttentionSpec Releasing() {
   return spec;
 }
 
-TEST(SessionEndTest, WhatAnEndIsAwaitedFor) {
+TEST(StateHandoffTest, WhatAnEndIsAwaitedFor) {
   v1::RunJobRequest request;
   EXPECT_FALSE(AwaitsEndOfCall(request, AttentionSpec()));
   EXPECT_TRUE(AwaitsEndOfCall(request, Releasing()));
@@ -24,14 +25,14 @@ TEST(SessionEndTest, WhatAnEndIsAwaitedFor) {
   EXPECT_TRUE(AwaitsEndOfCall(request, AttentionSpec()));
 }
 
-TEST(SessionEndTest, WhoseJobOthersMayJoin) {
+TEST(StateHandoffTest, WhoseJobOthersMayJoin) {
   v1::RunJobRequest request;
   EXPECT_FALSE(MayBeJoined(request));
   request.set_request_id("one");
   EXPECT_TRUE(MayBeJoined(request));
 }
 
-TEST(SessionEndTest, RowsStandWhereNoOtherAttemptCouldBringThem) {
+TEST(StateHandoffTest, RowsStandWhereNoOtherAttemptCouldBringThem) {
   const absl::Status broken = absl::UnavailableError("gone");
   EXPECT_TRUE(StandsUnconfirmed(Releasing(), broken));
   EXPECT_TRUE(StandsUnconfirmed(Releasing(), absl::DeadlineExceededError("late")));
@@ -45,7 +46,7 @@ TEST(SessionEndTest, RowsStandWhereNoOtherAttemptCouldBringThem) {
   EXPECT_FALSE(StandsUnconfirmed(keeping, absl::DeadlineExceededError("late"))) << "no time to ask";
 }
 
-TEST(SessionEndTest, AJobWhoseEndIsLostLeavesNoStateThatNobodyKnows) {
+TEST(StateHandoffTest, AJobWhoseEndIsLostLeavesNoStateThatNobodyKnows) {
   v1::Job job;
   for (const v1::Job::State state : {v1::Job::STATE_QUEUED, v1::Job::STATE_UPLOADING,
                                      v1::Job::STATE_RUNNING, v1::Job::STATE_DRAINING}) {
@@ -69,10 +70,43 @@ TEST(SessionEndTest, AJobWhoseEndIsLostLeavesNoStateThatNobodyKnows) {
   }
 }
 
-TEST(SessionEndTest, AnErrorThatSpeaksAgainstTheRowsIsTheAnswer) {
+TEST(StateHandoffTest, AnErrorThatSpeaksAgainstTheRowsIsTheAnswer) {
   EXPECT_FALSE(StandsUnconfirmed(Releasing(), absl::InternalError("schedules differ")));
   EXPECT_FALSE(StandsUnconfirmed(Releasing(), absl::DataLossError("checksum")));
   EXPECT_FALSE(StandsUnconfirmed(Releasing(), absl::OkStatus()));
+}
+
+TEST(StateHandoffTest, AStateIsGoneByItsReasonAlone) {
+  for (const char* reason : {"STATE_LOST", "STATE_EXPIRED", "STATE_RELEASED", "STATE_NOT_FOUND"}) {
+    EXPECT_TRUE(StateIsGone(MakeError(absl::StatusCode::kNotFound, "gone", {reason, {}, {}, {}})));
+    EXPECT_FALSE(StateIsGone(MakeError(absl::StatusCode::kAborted, "gone", {reason, {}, {}, {}})));
+  }
+  EXPECT_FALSE(
+      StateIsGone(MakeError(absl::StatusCode::kNotFound, "", {"JOB_NOT_FOUND", {}, {}, {}})));
+  EXPECT_FALSE(StateIsGone(absl::OkStatus()));
+  const AttentionSpec whole = WithoutState(Releasing());
+  EXPECT_FALSE(whole.uses_state());
+  EXPECT_FALSE(whole.gradients.release_state);
+}
+
+TEST(StateHandoffTest, OnlyAnEarlierLostAttemptMayHaveReleased) {
+  const absl::Status lost = absl::UnavailableError("broken");
+  const absl::Status released =
+      MakeError(absl::StatusCode::kNotFound, "", {"STATE_RELEASED", {}, {}, {}});
+  EXPECT_TRUE(MayHaveReleased(Releasing(), lost, released));
+  EXPECT_FALSE(MayHaveReleased(Releasing(), absl::OkStatus(), released));
+  EXPECT_FALSE(MayHaveReleased(Releasing(), lost, absl::NotFoundError("")));
+  AttentionSpec keeping = Releasing();
+  keeping.gradients.release_state = false;
+  EXPECT_FALSE(MayHaveReleased(keeping, lost, released));
+}
+
+TEST(StateHandoffTest, AKeptStateIsUnknownWhereTheCallBroke) {
+  AttentionSpec keeping;
+  EXPECT_FALSE(KeptStateIsUnknown(keeping, absl::UnavailableError("")));
+  keeping.forward.keep_state = absl::Minutes(1);
+  EXPECT_TRUE(KeptStateIsUnknown(keeping, absl::UnavailableError("")));
+  EXPECT_FALSE(KeptStateIsUnknown(keeping, absl::AbortedError("")));
 }
 
 }  // namespace
