@@ -38,15 +38,15 @@ std::string WithPort(absl::string_view address, int port) {
   return absl::StrCat(address.substr(0, address.rfind(':')), ":", port);
 }
 
-// Vanished peers are found by pings, and patient ones are not punished for theirs.
+// Pings detect vanished peers. Clients that ping often are not disconnected.
 void SetKeepalive(grpc::ServerBuilder& builder, absl::Duration time, absl::Duration timeout) {
   for (const auto& [name, value] : ServerKeepalive(time, timeout, absl::Seconds(5)))
     builder.AddChannelArgument(name, value);
 }
 
-// A port, its services and its server.
+// A port with its services and server.
 struct Port {
-  std::string address;  // In: asked for. Out: bound.
+  std::string address;  // In: requested. Out: bound.
   std::unique_ptr<grpc::Server> server;
 
   absl::Status Listen(grpc::ServerBuilder& builder,
@@ -65,7 +65,7 @@ struct Port {
   }
 };
 
-// Set once, waited for with a deadline.
+// A flag that is set once, with a wait that has a deadline.
 class Flag {
  public:
   void Set() EXCLUDES(mutex_) {
@@ -89,7 +89,7 @@ class Flag {
   bool set_ GUARDED_BY(mutex_) = false;
 };
 
-// The answer to GetServerInfo, handed on.
+// Passes on the answer to GetServerInfo.
 class InfoSink final : public CallSink {
  public:
   explicit InfoSink(ServerInfoReply reply) : reply_(std::move(reply)) {}
@@ -111,7 +111,7 @@ void AskInfo(CoordinatorLoop* loop, ServerInfoReply reply) {
   if (!taken.ok()) sink->Finish(taken);
 }
 
-// Job ids must not be guessed.
+// Job ids must not be guessable.
 uint64_t RandomNumber() {
   static thread_local std::random_device device;
   return (uint64_t{device()} << 32) | device();
@@ -126,8 +126,8 @@ struct CoordinatorServer::Impl {
 
   Options options;
   Flag drained;
-  // Before and after the coordinator loop: its callbacks use them until it stops, and its services
-  // use it.
+  // The order of members matters: the loop's callbacks use the health services until it stops, and
+  // the other services use the loop.
   HealthService health;
   HealthService health_for_workers;
   HealthService health_for_probes;
@@ -190,8 +190,8 @@ GatewayServiceOptions CoordinatorServer::Impl::Gateway() {
   gateway.worker_channel = [workers](const std::string& endpoint) {
     return workers->Get(endpoint);
   };
-  // What an exchange brings is bounded by itself, so that its windows may be as wide as they like:
-  // a bounded one costs every answer a round trip.
+  // The data of an exchange is bounded by itself, so its windows may be wide. A bounded window
+  // costs every answer a round trip.
   auto exchanges = std::make_shared<Channels>(options.worker_credentials, ReadAhead::kAdaptive);
   StreamPool::Options pool;
   pool.channels = [exchanges](const std::string& endpoint) { return exchanges->Get(endpoint); };
@@ -240,7 +240,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(Opti
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<CoordinatorServer> server(
       new CoordinatorServer(std::make_unique<Impl>(std::move(options))));
-  // What was started is shut down by the destructor.
+  // The destructor shuts down what was started.
   RETURN_IF_ERROR(server->impl_->StartPorts());
   LogInfo(kNoJob, "listening: clients ", server->address(), ", workers ",
           server->control_address());
@@ -258,14 +258,14 @@ const std::string& CoordinatorServer::health_address() const { return impl_->hea
 void CoordinatorServer::Drain() { impl_->loop.Post(event::Drain{}).IgnoreError(); }
 
 bool CoordinatorServer::WaitUntilDrained(absl::Time deadline) {
-  // A job is over when its outputs have been fetched, which may be before the caller has them.
+  // A job is over when its outputs have been fetched. Its caller may not have them yet.
   return impl_->drained.Wait(deadline) && impl_->attention->WaitUntilIdle(deadline);
 }
 
 void CoordinatorServer::Shutdown() {
   Impl& impl = *impl_;
   if (std::exchange(impl.shut_down, true)) return;
-  // The coordinator loop ends every call and stream that it knows; a server waits for its calls.
+  // The coordinator loop ends every call and stream that it has. A server waits for its calls.
   impl.loop.Stop();
   impl.health.Stop();
   impl.health_for_workers.Stop();

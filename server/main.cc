@@ -25,7 +25,7 @@ namespace annulus {
 namespace {
 
 constexpr absl::Duration kDrainMargin = absl::Seconds(5);
-constexpr int kSignalExitCode = 128;  // And the signal's number, as shells have it.
+constexpr int kSignalExitCode = 128;  // Plus the signal's number, as in shells.
 
 void AddFlags(CLI::App* app, CoordinatorServer::Options* options) {
   CoordinatorOptions& coordinator = options->coordinator;
@@ -50,7 +50,7 @@ void AddFlags(CLI::App* app, CoordinatorServer::Options* options) {
               {absl::Milliseconds(1), absl::Minutes(1)}, &coordinator.segment_target);
 }
 
-// The words of --device-kind, by WorkerKind.
+// The values of --device-kind, in the order of WorkerKind.
 const std::vector<std::string>& KindNames() {
   static const auto* const names = new std::vector<std::string>{"any", "cpu", "cuda"};
   return *names;
@@ -113,14 +113,14 @@ void AddCountFlags(CLI::App* app, Counts* counts) {
              {0, 100}, &counts->kept_percent, "percent");
 }
 
-// Signals are blocked in every thread and taken here.
+// Signals are blocked in every thread and received here.
 int AwaitSignal(const sigset_t& signals) {
   int signal = 0;
   sigwait(&signals, &signal);
   return signal;
 }
 
-// Whatever the process is at, a plan of minutes perhaps.
+// Ends the process whatever it does, for example while it makes a plan for minutes.
 void EndAtSecondSignal(const sigset_t& signals) {
   std::thread([signals] {
     const int signal = AwaitSignal(signals);
@@ -174,7 +174,7 @@ int Main(int argc, char** argv) {
     std::cerr << absl::StrCat("annulus-coordinator: ", server.status().message(), "\n");
     return 1;
   }
-  // For whoever asked for port 0.
+  // Needed by callers that request port 0.
   std::cout << "listening address=" << (*server)->address()
             << " control-address=" << (*server)->control_address();
   if (!(*server)->health_address().empty()) {

@@ -26,11 +26,11 @@ constexpr absl::Duration kBeat = absl::Milliseconds(400);
 // How long a callback thread may take to answer at the start of a process.
 constexpr absl::Duration kPatience = absl::Seconds(2);
 
-// A channel without credentials connects nowhere. It holds on to the threads from its first
-// callback call.
+// A channel without credentials connects nowhere. It holds the callback threads from its first
+// callback call on.
 class Anchor {
  public:
-  // `done` is called by a callback thread.
+  // A callback thread calls `done`.
   void Call(std::function<void()> done) {
     auto call = std::make_shared<EmptyCall>();
     stub_.UnaryCall(&call->context, "/annulus/None", grpc::StubOptions(), &call->request,
@@ -56,7 +56,7 @@ Anchor* TheAnchor() {
   return anchor;
 }
 
-// A moment that a thread waits for.
+// A one-time event that a thread can wait for.
 class Moment {
  public:
   void Come() EXCLUDES(mutex_) {
@@ -66,7 +66,7 @@ class Moment {
     }
     changed_.SignalAll();
   }
-  // Whether it comes in time.
+  // True if the event comes within `timeout`.
   bool Wait(absl::Duration timeout) EXCLUDES(mutex_) {
     const absl::Time deadline = SteadyNow() + timeout;
     MutexLock lock(&mutex_);
@@ -101,16 +101,16 @@ bool ParkThread() {
   return false;
 }
 
-// As gRPC 1.51 counts them.
+// The number of threads that gRPC 1.51 starts.
 int StartedThreads() { return std::clamp(static_cast<int>(gpr_cpu_num_cores()) / 2, 2, 16); }
 
 int UsableCpus() {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0) return CPU_COUNT(&allowed);
-  return static_cast<int>(gpr_cpu_num_cores());  // More than the set holds.
+  return static_cast<int>(gpr_cpu_num_cores());  // There are more CPUs than the set can hold.
 }
 
-// Events for threads that would sleep without.
+// Regular events for threads that would otherwise fall asleep.
 class Beat {
  public:
   Beat() : thread_([this] { Loop(); }) {}
@@ -131,7 +131,7 @@ void KeepAwake() {
   static Beat* beat = nullptr;
   if (beat != nullptr) return;
   beat = new Beat();
-  std::atexit([] { beat->Stop(); });  // Before gRPC's own globals go.
+  std::atexit([] { beat->Stop(); });  // Before gRPC's own globals are destroyed.
 }
 
 }  // namespace
@@ -141,7 +141,7 @@ void KeepCallbackThreads() { (void)TheAnchor(); }
 int LimitCallbackThreads() { return LimitCallbackThreads(std::max(1, UsableCpus() / 2)); }
 
 int LimitCallbackThreads(int threads) {
-  // Debian's Abseil looks for deadlocks at every lock of gRPC's, behind one lock of the process.
+  // Debian's Abseil searches for deadlocks at every lock of gRPC, under one lock of the process.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   static int left = StartedThreads();
   while (left > threads && ParkThread()) --left;

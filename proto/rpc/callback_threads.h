@@ -4,19 +4,21 @@
 namespace annulus {
 
 // Keeps gRPC's callback threads until the process ends. Call it before the first callback stream of
-// a client. Otherwise the last channel to go takes the threads with it, and when one of them drops
-// that channel, say with the last reference to a stream, gRPC 1.51 waits for the thread inside
-// itself and corrupts its memory.
+// a client. Otherwise the last channel to be destroyed stops the threads. If one of the threads
+// destroys that channel, for example with the last reference to a stream, gRPC 1.51 waits for the
+// thread inside itself and corrupts its memory.
 void KeepCallbackThreads();
 
-// For a process that is ours alone, at its start, once signals are blocked and before other threads
-// are there: as many of gRPC's callback threads as half of the CPUs that the process may run on (a
-// quota of their time does not count), at least one, and never a deaf one. By itself gRPC 1.51
-// takes two at least, of which each has to wake the other for every event, and lets them sleep for
-// a tenth of a second after one without events. Returns how many are left.
+// Limits gRPC's callback threads to half of the CPUs that the process may run on, at least one. A
+// quota of CPU time is not taken into account. Call it in a program's own process, at the start:
+// after signals are blocked and before other threads exist. Every remaining thread answers events.
+// By default, gRPC 1.51 uses at least two threads. Each of them wakes the other for every event,
+// and they sleep for a tenth of a second after one without events. Returns the number of remaining
+// threads.
 int LimitCallbackThreads();
 
-// The same with a number, for tests. More than gRPC has started are not added.
+// Same with a number of threads, for tests. It does not add threads beyond those that gRPC has
+// started.
 int LimitCallbackThreads(int threads);
 
 }  // namespace annulus

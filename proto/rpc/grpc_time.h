@@ -8,11 +8,12 @@
 
 namespace annulus {
 
-// Deadlines at gRPC's border, which takes and tells them as times of day: what is left of one now
-// stays left. Any thread.
+// Deadlines at the border to gRPC, which uses times of day. The conversion keeps the time that is
+// left now. Thread-safe.
 
-// Now. absl::Now() counts cycles between its looks at the clock, and would follow one that somebody
-// has set only seconds later: gRPC would see deadlines that are over.
+// The present time of day. absl::Now() counts cycles between its readings of the clock. After
+// somebody sets the clock, it follows only seconds later, and gRPC would see deadlines that have
+// passed.
 inline absl::Time TimeOfDayNow() { return absl::FromChrono(std::chrono::system_clock::now()); }
 
 inline absl::Time TimeOfDay(absl::Time steady) { return TimeOfDayNow() + (steady - SteadyNow()); }
@@ -20,7 +21,7 @@ inline absl::Time SteadyTime(absl::Time time_of_day) {
   return SteadyNow() + (time_of_day - TimeOfDayNow());
 }
 
-// What is left until a deadline as a gRPC context tells it; of none, for ever.
+// The time left until a deadline as a gRPC context gives it; InfiniteDuration if there is none.
 inline absl::Duration TimeLeft(std::chrono::system_clock::time_point deadline) {
   if (deadline == std::chrono::system_clock::time_point::max()) return absl::InfiniteDuration();
   return absl::FromChrono(deadline - std::chrono::system_clock::now());

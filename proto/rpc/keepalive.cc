@@ -12,7 +12,7 @@ int Milliseconds(absl::Duration time) { return static_cast<int>(absl::ToInt64Mil
 std::map<std::string, int> Keepalive(absl::Duration time, absl::Duration timeout) {
   return {{GRPC_ARG_KEEPALIVE_TIME_MS, Milliseconds(time)},
           {GRPC_ARG_KEEPALIVE_TIMEOUT_MS, Milliseconds(timeout)},
-          // A call that waits for its outputs sends nothing for long.
+          // A call that waits for its outputs sends nothing for a long time.
           {GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0}};
 }
 

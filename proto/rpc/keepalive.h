@@ -8,14 +8,13 @@
 
 namespace annulus {
 
-// Channel arguments, in whole milliseconds.
+// Channel arguments for keepalive, in whole milliseconds.
 
-// An end of a connection on which nothing came for `time` asks the other one for a sign of life,
-// however many such pings went before, and closes it when none comes within `timeout`.
+// An end of a connection that has received nothing for `time` pings the other end, however many
+// such pings it has sent before. It closes the connection if no answer comes within `timeout`.
 std::map<std::string, int> Keepalive(absl::Duration time, absl::Duration timeout);
 
-// The same of a server, whose clients may ping it as often as each `least_apart`, with calls and
-// without.
+// Same for a server. Its clients may ping once every `least_apart`, with calls and without.
 std::map<std::string, int> ServerKeepalive(absl::Duration time, absl::Duration timeout,
                                            absl::Duration least_apart);
 

@@ -22,8 +22,8 @@ absl::Status CannotListen(const std::string& address, absl::string_view cause) {
                    ErrorDetail{"CANNOT_LISTEN", {{"address", address}}, {}, {}});
 }
 
-// Binds a socket as gRPC does, and lets go of it: it never listens, so that nobody connects to it
-// and no other who tries at the same time is kept out. Returns errno.
+// Binds a socket like gRPC and closes it. The socket never listens: nobody connects to it, and it
+// does not block another process that tries at the same time. Returns errno.
 int TryToBind(const addrinfo& address) {
   const int fd = socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return errno;
@@ -37,7 +37,7 @@ int TryToBind(const addrinfo& address) {
   return error;
 }
 
-// Of the addresses of a name gRPC takes those that it gets, and fails where it gets none.
+// gRPC binds those addresses of a name that it can bind, and fails if it can bind none.
 int TryToBindAny(const addrinfo* addresses) {
   int error = 0;
   for (const addrinfo* each = addresses; each != nullptr; each = each->ai_next) {
@@ -48,7 +48,7 @@ int TryToBindAny(const addrinfo* addresses) {
   return error;
 }
 
-// Why `address` cannot be bound; empty where it can be, or where that is for gRPC to find out.
+// The reason why `address` cannot be bound. Empty if it can be bound, or if only gRPC can find out.
 std::string WhyNot(const std::string& address) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) return "";
@@ -64,7 +64,8 @@ std::string WhyNot(const std::string& address) {
   if (unknown != 0) return absl::AsciiStrToLower(gai_strerror(unknown));
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
   const int error = TryToBindAny(list);
-  // Without IPv6 gRPC listens to all of IPv4 where all of both was asked for.
+  // Without IPv6, gRPC listens on all IPv4 addresses if all addresses of both versions are
+  // requested.
   if (error == 0 || error == EAFNOSUPPORT) return "";
   return absl::AsciiStrToLower(std::generic_category().message(error));
 }
@@ -74,15 +75,15 @@ std::string WhyNot(const std::string& address) {
 absl::StatusOr<ListeningServer> Listen(
     grpc::ServerBuilder* builder, const std::string& address,
     const std::shared_ptr<grpc::ServerCredentials>& credentials) {
-  // Before gRPC tries: it keeps the cause to itself, but for some lines of JSON in a log of its
-  // own, which can be silenced only for the whole process. Where another process takes the port
-  // between here and there, those lines appear, and the error is without a cause.
+  // Must come before gRPC tries. gRPC does not report the cause; it only logs it as JSON, and that
+  // log can be silenced only for the whole process. If another process takes the port between this
+  // check and gRPC's attempt, the log lines appear, and the error has no cause.
   if (const std::string why = WhyNot(address); !why.empty()) return CannotListen(address, why);
   ListeningServer listening;
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->AddListeningPort(address, credentials, &listening.port);
   grpc::ResourceQuota quota;
-  builder->SetResourceQuota(quota.SetMaxThreads(kMaxBlockingCalls + 1));  // One waits for others.
+  builder->SetResourceQuota(quota.SetMaxThreads(kMaxBlockingCalls + 1));  // One waits for calls.
   listening.server = builder->BuildAndStart();
   if (listening.server == nullptr || listening.port == 0) return CannotListen(address, "");
   return listening;

@@ -11,16 +11,17 @@ namespace annulus {
 
 struct ListeningServer {
   std::unique_ptr<grpc::Server> server;
-  int port = 0;  // The one that is bound.
+  int port = 0;  // The bound port.
 };
 
-// Calls of a server at once that gRPC keeps a thread for, as those of reflection.
+// The number of concurrent calls of a server that occupy a gRPC thread each, as those of reflection
+// do.
 inline constexpr int kMaxBlockingCalls = 15;
 
-// Starts what `builder` has on `address`, HOST:PORT, alone: two processes on one port would share
-// its connections, so a port in use is an error. Port 0 takes a free one. The server refuses calls
-// beyond kMaxBlockingCalls with RESOURCE_EXHAUSTED. UNAVAILABLE / CANNOT_LISTEN, with the cause
-// where it is known.
+// Starts the services of `builder` on `address`, HOST:PORT. A port in use is an error, as two
+// processes on one port would share its connections. Port 0 takes a free port. The server refuses
+// blocking calls above kMaxBlockingCalls with RESOURCE_EXHAUSTED. Error: UNAVAILABLE /
+// CANNOT_LISTEN, with the cause if it is known.
 absl::StatusOr<ListeningServer> Listen(grpc::ServerBuilder* builder, const std::string& address,
                                        const std::shared_ptr<grpc::ServerCredentials>& credentials);
 

@@ -3,17 +3,19 @@
 
 namespace annulus {
 
-// Of one message between the coordinator and who talks to it; those with tensors alone have their
-// own (proto/wire/tensor_stream.h).
+// Limits of one message between the coordinator and its clients and workers. Messages with tensors
+// have limits of their own (proto/wire/tensor_stream.h).
 
-// That it receives: a request holds a spec and no tensor, and Attend's chunks are at most 1 MiB.
+// Bytes of a message that the coordinator receives. A request holds a spec and no tensor; Attend's
+// chunks have at most 1 MiB.
 inline constexpr int kMaxCoordinatorMessageBytes = 8 << 20;
 
-// The same of a question: about jobs, the service or its health. Many of them may wait.
+// Bytes of a small request: about jobs, the service or its health. Many of these may wait.
 inline constexpr int kMaxQuestionBytes = 4 << 10;
 
-// That it sends, and so what others must receive: a spec as large as it took with what belongs to
-// it, a plan in GetJob's answer, a command's other fields to a worker.
+// Bytes of a message that the coordinator sends, and so of a message that its peers must receive.
+// It covers the largest accepted spec and its surroundings: a plan in the answer of GetJob, the
+// other fields of a command to a worker.
 inline constexpr int kMaxCoordinatorAnswerBytes = 16 << 20;
 
 }  // namespace annulus

@@ -21,7 +21,8 @@ using google::protobuf::internal::WireFormat;
 using google::protobuf::internal::WireFormatLite;
 using google::protobuf::io::CodedInputStream;
 
-// Where it is not, protobuf keeps what is there as a field that nobody knows.
+// True if the wire type fits the field. protobuf keeps a field of another wire type as an unknown
+// field.
 bool IsOfItsType(const FieldDescriptor* field, WireFormatLite::WireType type) {
   return field != nullptr && type == WireFormat::WireTypeForFieldType(field->type());
 }
@@ -30,7 +31,7 @@ class PartCounter {
  public:
   explicit PartCounter(CodedInputStream* wire) : wire_(wire) {}
 
-  // Until the end of the message, or of what can be read, or of the limit.
+  // Reads until the end of the message, an error, or the limit.
   void Read(const Descriptor* type, int depth) {
     while (const uint32_t tag = wire_->ReadTag()) {
       const FieldDescriptor* const field =
@@ -67,13 +68,13 @@ class PartCounter {
   bool has_group_ = false;
 };
 
-// `arrived` is gRPC's own, and no constant there.
+// gRPC owns `arrived`, and it is not a constant there.
 void LetGo(const grpc::ByteBuffer* arrived) { const_cast<grpc::ByteBuffer*>(arrived)->Clear(); }
 
 }  // namespace
 
 absl::Status CheckRequestParts(const grpc::ByteBuffer& message, const Descriptor* type) {
-  constexpr int kDepth = 100;  // As protobuf's own.
+  constexpr int kDepth = 100;  // Same as protobuf's limit.
   grpc::ByteBuffer reference = message;
   if (!reference.Valid()) return absl::OkStatus();
   grpc::ProtoBufferReader reader(&reference);

@@ -9,27 +9,30 @@
 
 namespace annulus {
 
-// Requests of callers that nobody knows yet, as they come from the wire. An empty message inside of
-// one takes two bytes there and a hundred here, and time: so they are counted before any is made.
+// Requests of unauthenticated callers, as they come from the wire. An empty message inside a
+// request takes two bytes on the wire, a hundred bytes in memory, and time. So parts are counted
+// before any message is created.
 
-// Messages, texts and fields that this build does not know, or knows as another type, in one
-// request. A spec has a message for each sequence, mask and range.
+// The largest number of parts in one request. A part is a message, a text, or a field that this
+// build does not know or knows as another type. A spec has a message for each sequence, mask and
+// range.
 inline constexpr int64_t kMaxRequestParts = int64_t{1} << 19;
 
-// INVALID_ARGUMENT / LIMIT_EXCEEDED where a message of `type` has more parts, MALFORMED_MESSAGE
-// where it has a group, which ours do not. Reads all of it, as far as it parses, in 50 ns or less a
-// part, and makes nothing.
+// Counts the parts of a message of `type`. It reads the whole message, as far as it parses, in at
+// most 50 ns per part, and allocates nothing. Errors:
+// - INVALID_ARGUMENT / MALFORMED_MESSAGE if the message has a group, which no message of ours has;
+// - INVALID_ARGUMENT / LIMIT_EXCEEDED above kMaxRequestParts.
 absl::Status CheckRequestParts(const grpc::ByteBuffer& message,
                                const google::protobuf::Descriptor* type);
 
-// That, and then the message. Also INVALID_ARGUMENT / MALFORMED_MESSAGE.
+// Calls CheckRequestParts, then parses the message. Also INVALID_ARGUMENT / MALFORMED_MESSAGE.
 absl::Status ParseRequest(const grpc::ByteBuffer& message, google::protobuf::Message* request);
 
-// The message of a raw method with one request, which gRPC keeps until the call is over: it is let
-// go of here.
+// Parses the message of a raw method with one request and frees it. gRPC would keep it until the
+// call ends. Errors: those of ParseRequest.
 absl::Status TakeRequest(const grpc::ByteBuffer* arrived, google::protobuf::Message* request);
-// The same of a small one (message_limits.h): also INVALID_ARGUMENT / LIMIT_EXCEEDED past
-// kMaxQuestionBytes, before it is parsed, and UNKNOWN_FIELD.
+// Same for a small request (message_limits.h). Errors: INVALID_ARGUMENT / LIMIT_EXCEEDED above
+// kMaxQuestionBytes, before parsing; MALFORMED_MESSAGE; UNKNOWN_FIELD.
 absl::Status TakeQuestion(const grpc::ByteBuffer* arrived, google::protobuf::Message* question);
 
 }  // namespace annulus

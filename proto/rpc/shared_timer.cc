@@ -12,7 +12,7 @@ namespace {
 
 constexpr absl::Duration kLongestSleep = absl::Hours(1);
 
-// Of the process: it ends with it.
+// One for the process; never destroyed.
 class AlarmClock {
  public:
   using Alarm = std::pair<absl::Time, uint64_t>;
@@ -31,7 +31,7 @@ class AlarmClock {
   }
 
   void Unset(const Alarm& alarm) EXCLUDES(mutex_) {
-    std::function<void()> gone;  // Goes without the lock.
+    std::function<void()> gone;  // Destroyed without the lock.
     MutexLock lock(&mutex_);
     const auto it = alarms_.find(alarm);
     if (it == alarms_.end()) return;
@@ -74,7 +74,7 @@ class AlarmClock {
 
 void SharedTimer::Begin() {
   if (alarm_.has_value()) return;
-  const absl::Duration longest = absl::Hours(24 * 365);  // What a clock can wait for.
+  const absl::Duration longest = absl::Hours(24 * 365);  // The longest wait of the clock.
   alarm_ = AlarmClock::Get().Set(SteadyNow() + std::min(length_, longest), over_);
 }
 

@@ -13,7 +13,8 @@ struct SlowReaderGuard::State {
   explicit State(grpc::CallbackServerContext* context) : context(context) {}
 
   void Cancel() EXCLUDES(mutex) {
-    // Under the lock, which keeps OnDone from letting the context go; no reaction comes inside.
+    // The lock keeps OnDone from releasing the context meanwhile. TryCancel runs no reaction
+    // inside.
     MutexLock lock(&mutex);
     if (context != nullptr) context->TryCancel();
   }
@@ -30,7 +31,7 @@ struct SlowReaderGuard::State {
   Mutex mutex;
   grpc::CallbackServerContext* context GUARDED_BY(mutex);
   std::optional<SharedTimer> grace GUARDED_BY(mutex);
-  std::optional<uint64_t> unread GUARDED_BY(mutex);  // SlowReaderRegistry
+  std::optional<uint64_t> unread GUARDED_BY(mutex);  // In SlowReaderRegistry.
 };
 
 absl::Duration ReadingTime(size_t bytes) {
@@ -61,7 +62,7 @@ void SlowReaderGuard::Waits(size_t bytes) {
   Count(bytes);
 }
 
-// Without the lock others are cancelled, each under its own.
+// Without the lock, because it cancels other calls, each under its own lock.
 void SlowReaderGuard::Count(size_t bytes) {
   std::optional<uint64_t> unread;
   {

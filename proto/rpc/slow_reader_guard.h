@@ -9,27 +9,28 @@
 
 namespace annulus {
 
-// How long a call's end waits for a caller who does not read, besides ReadingTime.
+// How long the end of a call waits for a caller that does not read, in addition to ReadingTime.
 inline constexpr absl::Duration kSlowReaderPatience = absl::Seconds(10);
 
-// What a caller may take to read so many bytes: 64 KiB in a second.
+// The time that a caller may take to read `bytes`: one second per 64 KiB.
 absl::Duration ReadingTime(size_t bytes);
 
-// What ends a server's call whose peer does not read: gRPC sends a call's end behind its last
-// write, and that one waits for the peer. Thread-safe.
+// Cancels a server's call whose peer does not read. gRPC sends the end of a call after its last
+// write, which waits for the peer. Thread-safe.
 class SlowReaderGuard {
  public:
-  // `context` lives until Over().
+  // `context` stays valid until Over().
   explicit SlowReaderGuard(grpc::CallbackServerContext* context);
   ~SlowReaderGuard();
 
-  // The call is cancelled `patience` from now if it is not over by then, or before, where too many
-  // wait (slow_reader_registry.h), of which `bytes` are this one's; a second one changes nothing.
+  // Cancels the call after `patience` if it is not over by then. The call is cancelled earlier if
+  // too many calls wait (slow_reader_registry.h); `bytes` is its part of what waits. Only the first
+  // Begin has an effect.
   void Begin(absl::Duration patience, size_t bytes = 0);
-  // Before that, of a call that goes on: `bytes` wait for its caller, who may take his time while
-  // not too many do. 0: none. Not together with Begin.
+  // For a call that continues, before Begin: `bytes` wait for its caller. The call is cancelled
+  // only if too many calls wait. 0: nothing waits. Not concurrently with Begin.
   void Waits(size_t bytes);
-  // Of the reactor's OnDone: the call is not touched any more.
+  // Called from the reactor's OnDone. The call is not accessed any more.
   void Over();
 
  private:

@@ -48,7 +48,7 @@ std::vector<std::function<void()>> SlowReaderRegistry::MakeRoomLocked() {
 }
 
 void SlowReaderRegistry::Remove(uint64_t call) {
-  std::function<void()> gone;  // Goes without the lock.
+  std::function<void()> gone;  // Destroyed without the lock.
   MutexLock lock(&mutex_);
   const auto it = calls_.find(call);
   if (it == calls_.end()) return;

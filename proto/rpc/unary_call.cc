@@ -13,11 +13,11 @@ UnaryCall::UnaryCall(grpc::CallbackServerContext* context,
     : answer_(answer), patience_(patience), response_(response), unread_end_(context) {}
 
 void UnaryCall::End(const absl::Status& status) {
-  // An error has no message, so nothing of it waits for its caller.
+  // An error has no message, so nothing of it waits for the caller.
   if (status.ok()) {
     *response_ = EncodeProto(*answer_);
     const size_t bytes = response_->Length();
-    // The answer is there twice: as it was made, and as it goes out.
+    // The answer exists twice: as a message and as the bytes that are sent.
     unread_end_.Begin(patience_ + ReadingTime(bytes), 2 * bytes + request_bytes_);
   }
   Finish(ToGrpcStatus(status));
@@ -25,7 +25,7 @@ void UnaryCall::End(const absl::Status& status) {
 
 void UnaryCall::OnDone() {
   unread_end_.Over();
-  // May be the last reference: nothing of this is touched after it.
+  // This may be the last reference: no member is accessed after it.
   const std::shared_ptr<UnaryCall> self = std::move(self_);
 }
 

@@ -15,23 +15,25 @@
 
 namespace annulus {
 
-// A unary call of a server, which lets go of a caller who does not read the answer: after
-// `patience` and ReadingTime of its bytes the call is cancelled.
+// A unary call of a server. It is cancelled if its caller does not read the answer within
+// `patience` and the ReadingTime of its bytes.
 class UnaryCall : public grpc::ServerUnaryReactor {
  public:
-  // `response` is gRPC's own, of a raw method: at the call's end the answer goes there. Both stay
-  // until the call is done.
+  // `answer` and `response` stay valid until the call is done. `response` is gRPC's buffer of a raw
+  // method: at the end of the call, the answer is written to it.
   UnaryCall(grpc::CallbackServerContext* context, const google::protobuf::MessageLite* answer,
             absl::Duration patience, grpc::ByteBuffer* response);
 
-  // Until gRPC is done with it; before the call can end. Somebody else may keep it, too.
+  // Keeps the call alive until gRPC is done with it. Call it before the call can end. Other owners
+  // may keep it too.
   void Keep(std::shared_ptr<UnaryCall> self) { self_ = std::move(self); }
 
-  // What is kept of the request until the call is over counts beside the answer
-  // (slow_reader_registry.h). Before End.
+  // The number of bytes of the request that stay until the call is over. They count with the answer
+  // (slow_reader_registry.h). Call it before End.
   void Holds(size_t request_bytes) { request_bytes_ = request_bytes; }
 
-  // Once, from any thread: with OK the answer goes out. The call may be gone when this returns.
+  // Ends the call. Called once, from any thread. With OK, the answer is sent. The call may be
+  // destroyed when this returns.
   void End(const absl::Status& status);
   void OnDone() override;
 
@@ -44,7 +46,7 @@ class UnaryCall : public grpc::ServerUnaryReactor {
   std::shared_ptr<UnaryCall> self_;
 };
 
-// One with an answer of its own, to be filled in before End.
+// A unary call with an answer of its own. Fill in `answer` before End.
 template <typename Answer>
 class AnswerCall final : public UnaryCall {
  public:

@@ -8,8 +8,8 @@
 
 namespace annulus {
 
-// Of a request's `field`: INVALID_ARGUMENT / INVALID_REQUEST unless it is more than 0 and at most
-// `max`, UNKNOWN_FIELD where it has one.
+// Checks the duration in `field` of a request. INVALID_ARGUMENT / UNKNOWN_FIELD if it has an
+// unknown field; INVALID_REQUEST unless it is more than 0 and at most `max`.
 absl::Status CheckDuration(const google::protobuf::Duration& duration, absl::string_view field,
                            absl::Duration max);
 

@@ -29,7 +29,7 @@ absl::Status CheckEnum(bool known, absl::string_view field, Value value) {
   return known ? absl::OkStatus() : UnknownEnum(field, static_cast<int>(value));
 }
 
-// Of a spec and of all that it holds, masks apart.
+// Checks a spec and all its submessages, except masks.
 absl::Status CheckSpecKnown(const v1::AttentionSpec& proto, absl::string_view path) {
   RETURN_IF_ERROR(CheckFieldsKnown(proto, path));
   RETURN_IF_ERROR(CheckFieldsKnown(proto.forward(), absl::StrCat(path, ".forward")));
@@ -70,7 +70,7 @@ absl::StatusOr<Mask> MaskFromProto(const v1::Mask& proto, const std::string& pat
     const v1::MaskRange& range = proto.ranges(i);
     RETURN_IF_ERROR(CheckEnum(v1::MaskRange::Kind_IsValid(range.kind()),
                               absl::StrCat(path, ".ranges[", i, "].kind"), range.kind()));
-    // Kinds are numbered alike, but for UNSPECIFIED, which means full.
+    // The numbers of the kinds differ by one, apart from UNSPECIFIED, which means full.
     const int kind = std::max(0, static_cast<int>(range.kind()) - 1);
     mask.ranges.push_back({range.q_begin(), range.q_end(), range.k_begin(), range.k_end(),
                            static_cast<MaskRange::Kind>(kind)});
@@ -119,7 +119,7 @@ absl::Status CheckSpecEnums(const v1::AttentionSpec& proto, absl::string_view pa
                    absl::StrCat(path, ".outputs.lse_base"), proto.outputs().lse_base());
 }
 
-// Heads where 0 stands for 1.
+// The number of heads, where 0 means 1.
 int32_t HeadsFromProto(int32_t heads) { return heads == 0 ? 1 : heads; }
 
 ScoreModifiers ModifiersFromProto(const v1::ScoreModifiers& proto) {
@@ -152,7 +152,8 @@ void ModifiersToProto(const ScoreModifiers& modifiers, v1::AttentionSpec* proto)
 
 }  // namespace
 
-// One look at a message, without a list of its fields: a spec may hold 65,536 sequences.
+// Checks the set of unknown fields alone and does not list all fields: a spec may hold 65,536
+// sequences.
 absl::Status CheckFieldsKnown(const google::protobuf::Message& message, absl::string_view path) {
   const google::protobuf::UnknownFieldSet& unknown =
       message.GetReflection()->GetUnknownFields(message);
@@ -308,7 +309,7 @@ void RowMapToProto(const RowMap& map, google::protobuf::RepeatedPtrField<v1::Row
 absl::StatusOr<RowMap> RowMapFromProto(
     const google::protobuf::RepeatedPtrField<v1::RowRange>& ranges) {
   std::vector<RowRange> result;
-  int64_t end = 0;  // Of the range before.
+  int64_t end = 0;  // End of the previous range.
   for (int i = 0; i < ranges.size(); ++i) {
     const v1::RowRange& range = ranges.Get(i);
     int64_t span, last_end;
@@ -358,7 +359,7 @@ absl::Status ErrorFromProto(const v1::Error& error) {
 
 google::protobuf::Duration DurationToProto(absl::Duration duration) {
   google::protobuf::Duration proto;
-  // Protobuf's own bound; an infinite duration would overflow.
+  // The limit of protobuf. An infinite duration would overflow.
   const absl::Duration bound = absl::Seconds(315576000000);
   duration = std::clamp(duration, -bound, bound);
   proto.set_seconds(absl::IDivDuration(duration, absl::Seconds(1), &duration));

@@ -18,21 +18,20 @@
 
 namespace annulus {
 
-// Messages ⇄ values. These functions translate and check nothing but that fields and enum values
-// are known: INVALID_ARGUMENT / UNKNOWN_FIELD or UNKNOWN_ENUM with the field's path below `path`
-// ("spec", "execution"); an unknown field goes by its number ("spec.masks[1].99"). Whether the
-// values make sense is Validate()'s question.
+// Conversion between messages and values. These functions check only that fields and enum values
+// are known: INVALID_ARGUMENT / UNKNOWN_FIELD or UNKNOWN_ENUM, with the field's path below `path`
+// ("spec", "execution"). An unknown field is named by its number ("spec.masks[1].99"). Validate()
+// checks the values.
 absl::StatusOr<AttentionSpec> SpecFromProto(const v1::AttentionSpec& proto, absl::string_view path);
 v1::AttentionSpec SpecToProto(const AttentionSpec& spec);
 
 absl::StatusOr<Execution> ExecutionFromProto(const v1::Execution& proto, absl::string_view path);
 v1::Execution ExecutionToProto(const Execution& execution);
 
-// INVALID_ARGUMENT / UNKNOWN_FIELD where the message itself, without those that it holds, has a
-// field that is not known: what a newer client asks for must not be dropped in silence. `path` may
-// be empty.
+// INVALID_ARGUMENT / UNKNOWN_FIELD if the message itself has an unknown field. Submessages are not
+// checked. An option of a newer client must not be dropped in silence. `path` may be empty.
 absl::Status CheckFieldsKnown(const google::protobuf::Message& message, absl::string_view path);
-// The same of each of them; the path of one is `path`[i].
+// Same for each message; the path of message i is `path`[i].
 template <typename Message>
 absl::Status CheckEachKnown(const google::protobuf::RepeatedPtrField<Message>& messages,
                             absl::string_view path) {
@@ -47,11 +46,11 @@ absl::Status CheckEachKnown(const google::protobuf::RepeatedPtrField<Message>& m
 PlanOptions PlanOptionsOf(const Execution& execution, int64_t granule);
 
 void RowMapToProto(const RowMap& map, google::protobuf::RepeatedPtrField<v1::RowRange>* ranges);
-// INVALID_ARGUMENT / SHAPE_MISMATCH for ranges that are not positive, increasing and disjoint.
+// INVALID_ARGUMENT / SHAPE_MISMATCH unless the ranges are positive, increasing and disjoint.
 absl::StatusOr<RowMap> RowMapFromProto(
     const google::protobuf::RepeatedPtrField<v1::RowRange>& ranges);
 
-// An error as a message and back, details kept. OK ⇄ code 0.
+// Converts an error with its details. OK corresponds to code 0.
 v1::Error ErrorToProto(const absl::Status& status);
 absl::Status ErrorFromProto(const v1::Error& error);
 

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// Polynomials modulo CRC-32C's, the highest bit the coefficient of x^0.
+// Polynomials modulo that of CRC-32C. The highest bit is the coefficient of x^0.
 using Poly = uint32_t;
 constexpr Poly kOne = 0x80000000, kModulus = 0x82F63B78;
 
@@ -28,7 +28,7 @@ constexpr std::array<Poly, 64> PowersOfBytes() {
   return powers;
 }
 
-// The CRC of two pieces from theirs, the second of `size` bytes.
+// The CRC of two consecutive pieces from their CRCs; the second piece has `size` bytes.
 uint32_t Join(uint32_t first, uint32_t second, size_t size) {
   static constexpr std::array<Poly, 64> kPowers = PowersOfBytes();
   for (size_t i = 0; size != 0; size >>= 1, ++i) {
@@ -57,8 +57,8 @@ void Prefetch(const unsigned char* data, size_t size) {
 }  // namespace
 
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size) {
-  // Bytes that are in no cache come faster from several places at once, and asked for beforehand:
-  // by itself a CPU looks ahead within a page only.
+  // Bytes that are in no cache arrive faster if they are read at several places at once and
+  // prefetched: a CPU's own prefetcher stops at the end of a page.
   constexpr size_t kLanes = 4, kStep = 1024, kLong = 64 << 10;
   const auto* bytes = static_cast<const unsigned char*>(data);
   if (size < kLong) return ExtendInOrder(crc, bytes, size);

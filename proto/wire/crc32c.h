@@ -6,9 +6,9 @@
 
 namespace annulus {
 
-// CRC-32C (Castagnoli) of bytes, as iSCSI and RFC 3720 define it: of "123456789" it is 0xE3069283.
-// Extend takes the CRC of what came before (0 for nothing), so that
-// ExtendCrc32c(Crc32c(a), b) is the CRC of a followed by b.
+// CRC-32C (Castagnoli) of bytes, as in iSCSI and RFC 3720. The CRC of "123456789" is 0xE3069283.
+// ExtendCrc32c takes the CRC of the preceding bytes (0 for none): ExtendCrc32c(Crc32c(a), b) is the
+// CRC of a followed by b.
 uint32_t ExtendCrc32c(uint32_t crc, const void* data, size_t size);
 inline uint32_t Crc32c(const void* data, size_t size) { return ExtendCrc32c(0, data, size); }
 

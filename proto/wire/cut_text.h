@@ -8,8 +8,8 @@
 
 namespace annulus {
 
-// The first bytes of a text in UTF-8, at most `limit`, cut between two characters: a message with
-// half of one does not parse.
+// The first bytes of a UTF-8 text, at most `limit`, cut between two characters. A message with half
+// a character does not parse.
 std::string CutText(absl::string_view text, size_t limit);
 
 }  // namespace annulus

@@ -9,8 +9,8 @@
 
 namespace annulus {
 
-// The same error of another request, which calls the fields at fault otherwise: `path` gives the
-// new path of an old one. The message, too, where it begins with a path, as InvalidField's does.
+// The same error with other paths for the fields at fault: `path` maps an old path to a new one.
+// The message is changed too if it begins with a path, as InvalidField's does.
 absl::Status WithFieldPaths(const absl::Status& status,
                             const std::function<std::string(absl::string_view)>& path);
 

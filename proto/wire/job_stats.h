@@ -6,11 +6,11 @@
 
 namespace annulus {
 
-// What JobStats.lse_base says of the job.
+// The value of JobStats.lse_base for the job.
 v1::Outputs::LseBase AnsweredLseBase(const AttentionSpec& spec);
 
-// Adds the next rank's report to what a job took: in the order of ranks, one each. A rank that said
-// nothing has an empty report.
+// Adds the next rank's report to the measurements of a job. Call it once for each rank, in rank
+// order. A rank without a report has an empty one.
 void AddReport(const v1::ShardReport& report, v1::JobStats* stats);
 
 }  // namespace annulus

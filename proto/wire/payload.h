@@ -11,18 +11,18 @@
 
 namespace annulus {
 
-// Bytes of a tensor as a list of reference-counted slices: what a gRPC message brings and takes
-// without a copy. Copying a Payload copies references. Immutable bytes; an object is not
-// thread-safe, but its slices may be shared between threads.
+// Bytes of a tensor as a list of reference-counted slices. A gRPC message is read and written
+// without a copy. Copying a Payload copies references. The bytes are immutable. An object is not
+// thread-safe, but threads may share its slices.
 class Payload {
  public:
   Payload() = default;
   explicit Payload(std::vector<grpc::Slice> slices);
 
-  // Refers to `size` bytes at `data`, which stay unchanged while any copy of `owner` lives: gRPC
+  // Refers to `size` bytes at `data`. They must not change while any copy of `owner` lives: gRPC
   // may keep slices for a while after a call has ended.
   static Payload Shared(std::shared_ptr<const void> owner, const void* data, size_t size);
-  // Its own copy.
+  // A copy of the bytes.
   static Payload Copied(const void* data, size_t size);
   // `size` new bytes, written by `fill`.
   static Payload Filled(size_t size, absl::FunctionRef<void(std::byte*)> fill);
@@ -39,17 +39,17 @@ class Payload {
   uint32_t Crc32c() const;
 
  private:
-  std::vector<grpc::Slice> slices_;  // None is empty.
+  std::vector<grpc::Slice> slices_;  // No slice is empty.
   size_t size_ = 0;
 };
 
-// Reads a payload from its beginning to its end. The payload outlives the reader.
+// Reads a payload from beginning to end. The payload outlives the reader.
 class PayloadReader {
  public:
   explicit PayloadReader(const Payload& payload) : slices_(payload.slices()) {}
 
-  // The next `size` bytes, which must exist: copied, appended to `target` as references, passed
-  // over.
+  // The next `size` bytes, which must exist: Read copies them, Take appends references to `target`,
+  // Skip passes over them.
   void Read(void* target, size_t size);
   void Take(size_t size, Payload* target);
   void Skip(size_t size);

@@ -5,8 +5,8 @@
 
 namespace annulus {
 
-// A server that refuses compressed messages (UNIMPLEMENTED): a small one would be inflated, to
-// any size, before its bytes are counted. Tensors do not compress well.
+// Lets a server refuse compressed messages (UNIMPLEMENTED). A small compressed message would be
+// inflated to any size before its bytes are counted. Tensors do not compress well.
 inline void TakeNothingCompressed(grpc::ServerBuilder* builder) {
   for (const auto algorithm : {GRPC_COMPRESS_DEFLATE, GRPC_COMPRESS_GZIP})
     builder->SetCompressionAlgorithmSupportStatus(algorithm, false);

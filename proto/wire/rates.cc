@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kMaxKernels = 16, kMaxDims = 16, kMaxDim = 1024;
 
-// A rate that is no number would choose for all.
+// A NaN would decide every comparison of plans.
 bool Seconds(double value) { return value >= 0 && value < 1; }
 
 absl::StatusOr<std::vector<KernelRate>> KernelFromProto(const v1::KernelRates& proto) {
@@ -68,7 +68,7 @@ absl::StatusOr<WorkerRates> RatesFromProto(const v1::WorkerRates& proto) {
   if (proto.kernels_size() > kMaxKernels)
     return absl::InvalidArgumentError("rates.kernels: at most 16");
   for (const v1::KernelRates& kernel : proto.kernels()) {
-    // Kinds that this version does not know are no job's.
+    // Kernels of kinds that this version does not know serve no job.
     if (!v1::DataType_IsValid(kernel.dtype()) ||
         !v1::AttentionSpec::Arithmetic_IsValid(kernel.arithmetic())) {
       continue;

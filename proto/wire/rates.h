@@ -9,10 +9,13 @@ namespace annulus {
 
 v1::WorkerRates RatesToProto(const WorkerRates& rates);
 
-// INVALID_ARGUMENT, and which, where a plan cannot be made from them: no rate of fp32, more kernels
-// or dimensions than there are, dimensions that do not ascend, a link's rate or a pair's time that
-// is not finite and above 0, other times that are not from 0 to 1 s, a share that is not from 0
-// to 1.
+// INVALID_ARGUMENT with the field, if no plan can be made from the rates:
+// - no rate of fp32;
+// - more kernels or dimensions than there are;
+// - dimensions that do not ascend;
+// - a rate of a link or a time of a pair that is not finite and above 0;
+// - another time that is not from 0 to 1 s;
+// - a share that is not from 0 to 1.
 absl::StatusOr<WorkerRates> RatesFromProto(const v1::WorkerRates& proto);
 
 }  // namespace annulus

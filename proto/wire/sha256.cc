@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kBlockBytes = 64;
 
-// OpenSSL's SHA256() and HMAC() look their algorithms up by name, each time: ten times the work of
-// a short text, whose code and tables are in no cache when a job comes.
+// OpenSSL's SHA256() and HMAC() look up their algorithms by name at every call. For a short text
+// this costs ten times the hash, as code and tables are in no cache when a job comes.
 const EVP_MD* Algorithm() {
   static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "sha256", nullptr);
   return algorithm;
@@ -29,7 +29,7 @@ std::string Padded(absl::string_view key, char with) {
 std::string Sha256(absl::string_view text) {
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned int size = 0;
-  // Of nothing, all signatures would be the same.
+  // All signatures would be equal if the digest stayed empty.
   if (EVP_Digest(text.data(), text.size(), digest, &size, Algorithm(), nullptr) != 1) std::abort();
   return std::string(reinterpret_cast<const char*>(digest), size);
 }

@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// 32 bytes each. Thread-safe.
+// Both return 32 bytes. Thread-safe.
 std::string Sha256(absl::string_view text);
 
 // HMAC with SHA-256 (RFC 2104).

@@ -11,14 +11,14 @@
 namespace annulus {
 namespace {
 
-// Headers of a response are limited to 8 KiB by default. The message is there as it is and in the
-// details, to which base64 adds a third.
+// Headers of a response are limited to 8 KiB by default. They hold the message twice: as it is, and
+// in the details, to which base64 adds a third.
 constexpr size_t kMaxMessageBytes = 1024;
 constexpr size_t kMaxTextBytes = 256;
 constexpr size_t kMaxInfoBytes = 2048;
 constexpr size_t kMaxFieldsBytes = 1536;
 
-// As a header it has three bytes for each that is not printable ASCII.
+// In a header, a character that is not printable ASCII takes three bytes.
 std::string CutMessage(absl::string_view text) {
   size_t bytes = 0, limit = 0;
   for (; limit < text.size(); ++limit) {

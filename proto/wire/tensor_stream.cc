@@ -27,7 +27,7 @@ enum ChunkField : int {
   kData = 15
 };
 
-// Of those that this build does not know, too.
+// Fields of a chunk, including unknown ones.
 constexpr int kMaxChunkFields = 64;
 
 void AppendVarint(uint64_t value, std::string* out) {
@@ -45,7 +45,7 @@ void AppendNumber(int field, int64_t value, std::string* out) {
   AppendVarint(static_cast<uint64_t>(value), out);
 }
 
-// All of the message before the payload's bytes.
+// The whole message before the payload's bytes.
 std::string WireHeader(const TensorChunk& chunk) {
   std::string header;
   AppendNumber(kTensor, static_cast<int64_t>(chunk.tensor), &header);
@@ -107,7 +107,7 @@ absl::StatusOr<RawChunk> ReadRawChunk(const Payload& payload) {
   return raw;
 }
 
-// Of the chunk that is its message's next one.
+// The same error with the chunk's index in its message.
 absl::Status Numbered(const absl::Status& status, size_t index) {
   return WithFieldPaths(status, [index](absl::string_view path) {
     return absl::StrCat("chunks[", index, "]", absl::StripPrefix(path, "chunk"));
@@ -153,7 +153,7 @@ absl::StatusOr<Payload> PayloadOf(const grpc::ByteBuffer& message) {
   return Payload(std::move(slices));
 }
 
-// All of a message that comes before a chunk's payload: of its own field, then of the chunk.
+// All bytes of a message before a chunk's payload: the header of its field, then the chunk's.
 std::string Opening(const TensorChunk& chunk) {
   const std::string inner = WireHeader(chunk);
   std::string header;
@@ -162,7 +162,7 @@ std::string Opening(const TensorChunk& chunk) {
   return header + inner;
 }
 
-// A field as it was, for protobuf to read.
+// Appends a field unchanged, for protobuf to parse.
 void AppendField(int field, const Payload& value, std::string* out) {
   AppendTag(field, WireReader::kBytes, out);
   AppendVarint(value.size(), out);

@@ -6,14 +6,14 @@
 
 namespace annulus {
 
-// What gRPC itself may hold of the streams that this end of a connection reads.
+// How much gRPC may buffer of the streams that this end of a connection reads.
 enum class ReadAhead : char {
-  kAdaptive,  // As much as the link's bandwidth asks for.
-  kBounded,   // The message that is being read: for who only passes bytes on.
+  kAdaptive,  // The amount that the bandwidth of the link needs.
+  kBounded,   // The message being read; for programs that only pass bytes on.
 };
 
-// Channel arguments of a connection that carries tensors. In both cases a chunk that is kept pins
-// no read buffer many times as large.
+// Channel arguments of a connection that carries tensors. In both modes a chunk that is kept does
+// not pin a read buffer many times its size.
 std::map<std::string, int> TensorTransport(ReadAhead read_ahead);
 
 }  // namespace annulus

@@ -42,7 +42,7 @@ absl::StatusOr<TicketClaims> VerifyTicket(absl::string_view key, absl::string_vi
                                           absl::Time now) {
   control::v1::Ticket signed_ticket;
   control::v1::Ticket::Claims proto;
-  // Anybody can sign with a key that is not there yet.
+  // Anybody can sign with an empty key.
   if (key.empty() || ticket.size() > kMaxTicketBytes ||
       !signed_ticket.ParseFromArray(ticket.data(), static_cast<int>(ticket.size())) ||
       !EqualInConstantTime(signed_ticket.signature(), HmacSha256(key, signed_ticket.claims())) ||

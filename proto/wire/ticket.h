@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// What a ticket permits: one shard of one attempt of one job, at one worker process, until
+// The permission of a ticket: one shard of one attempt of one job, at one worker process, until
 // `expiry`.
 struct TicketClaims {
   std::string job_id;
@@ -22,15 +22,15 @@ struct TicketClaims {
   absl::Time expiry;
 };
 
-// Bytes of the key that a worker process draws at start.
+// The number of bytes of the key that a worker process draws at start.
 inline constexpr size_t kTicketKeyBytes = 32;
 
-// Opaque bytes: the claims and an HMAC-SHA256 over them under the worker's key.
+// Opaque bytes: the claims, and an HMAC-SHA256 over them with the worker's key.
 std::string SignTicket(absl::string_view key, const TicketClaims& claims);
 
-// The claims of a ticket that this key signed. PERMISSION_DENIED / BAD_TICKET where the bytes are
-// not such a ticket (compared in constant time) and for an empty key, FAILED_PRECONDITION /
-// TICKET_EXPIRED past its expiry.
+// The claims of a ticket that was signed with `key`. Errors: PERMISSION_DENIED / BAD_TICKET if the
+// bytes are not such a ticket (compared in constant time) or the key is empty; FAILED_PRECONDITION
+// / TICKET_EXPIRED after its expiry.
 absl::StatusOr<TicketClaims> VerifyTicket(absl::string_view key, absl::string_view ticket,
                                           absl::Time now);
 

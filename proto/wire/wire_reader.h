@@ -9,9 +9,9 @@
 
 namespace annulus {
 
-// The protobuf wire format over slices, for messages whose `bytes` must not be copied. Every method
-// checks its bounds: hostile bytes give INVALID_ARGUMENT / MALFORMED_MESSAGE and are never read
-// past. The payload outlives the reader.
+// Reads the protobuf wire format over slices, for messages whose `bytes` must not be copied. Every
+// method checks its bounds: invalid bytes give INVALID_ARGUMENT / MALFORMED_MESSAGE, and nothing is
+// read past the end. The payload outlives the reader.
 class WireReader {
  public:
   enum Type : int { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
@@ -26,19 +26,19 @@ class WireReader {
   absl::Status ReadTag(Tag* tag);
   absl::Status ReadVarint(uint64_t* value);
   absl::Status ReadFixed32(uint32_t* value);
-  // A length and as many bytes, as references.
+  // A length, and as many bytes as references.
   absl::Status ReadBytes(Payload* value);
   absl::Status Skip(Type type);
 
  private:
-  // Takes `size` bytes off what is left.
+  // Subtracts `size` bytes from what is left.
   absl::Status Claim(uint64_t size);
 
   PayloadReader reader_;
   uint64_t left_;
 };
 
-// INVALID_ARGUMENT / MALFORMED_MESSAGE.
+// Returns INVALID_ARGUMENT / MALFORMED_MESSAGE.
 absl::Status MalformedMessage(absl::string_view what);
 
 }  // namespace annulus

@@ -40,8 +40,8 @@ absl::Status CheckServable(const CoordinatorTables& tables, const Submission& su
   return CheckServers(tables, wanted, submission);
 }
 
-// Sizes whose formation has not failed lately, and whatever the caller asks for, of workers that
-// serve the job.
+// Sizes of groups on offer: 1, sizes whose latest formation has not failed, and the size that the
+// caller asks for. Only sizes for which some workers serve the job.
 std::vector<int32_t> SizesOnOffer(const CoordinatorTables& tables, const Submission& submission) {
   const int32_t wanted = submission.execution.world_size;
   std::set<int32_t> sizes;
@@ -60,14 +60,14 @@ std::vector<int32_t> SizesOnOffer(const CoordinatorTables& tables, const Submiss
   return offer;
 }
 
-// Any of the ready workers that serve a job may be the one. One that uses a state is of those that
-// have it, ready or not.
+// True if the worker may compute a rank of the job. Any ready worker that serves the job may. A job
+// that uses a state runs on the workers of the state, ready or not.
 bool MayCompute(const WorkerRecord& worker, const Submission& submission, const RunRecord* kept) {
   if (kept != nullptr) return kept->RankOf(worker.number) >= 0;
   return worker.ready() && Serves(worker.info, submission);
 }
 
-// By the slowest and smallest of those.
+// Budgets and rates are those of the smallest and slowest of these workers.
 PlanRequest MakeRequest(const CoordinatorTables& tables,
                         std::shared_ptr<const Submission> submission, const UsedState& state) {
   PlanRequest request;
@@ -104,7 +104,7 @@ PlanRequest MakeRequest(const CoordinatorTables& tables,
   if (step_seconds > 0) request.rates.step_seconds = step_seconds;
   if (measured_pair_seconds > 0)
     request.factor = request.rates.pair_seconds / measured_pair_seconds;
-  // The state stays beside the job's own tensors.
+  // The state stays in staging beside the job's own tensors.
   if (state.lender != nullptr) request.max_staging_bytes -= LargestShard(state.lender->plan->bytes);
   return request;
 }
@@ -129,7 +129,7 @@ void MakePlan(CoordinatorTables& tables, PlanRequest request, CoordinatorTables:
   tables.Emit(action::MakePlan{number, std::move(request), /*dry_run=*/target.call != 0, quick});
 }
 
-// The fastest that a pair of the job may be, by the best that any worker has shown.
+// The least time of a pair of the job: the best that any ready worker has shown.
 double LeastPairSeconds(const CoordinatorTables& tables, const Submission& submission) {
   double least = std::numeric_limits<double>::infinity();
   for (const auto& [number, worker] : tables.workers.all()) {
@@ -140,7 +140,8 @@ double LeastPairSeconds(const CoordinatorTables& tables, const Submission& submi
   return least;
 }
 
-// What that leaves of the predicted times of jobs ahead, each over what its plan knew of it.
+// Rank-seconds of the jobs ahead, scaled to the fastest speed that any worker has shown. Each job
+// is scaled relative to the factor of its plan.
 double WorkAhead(const CoordinatorTables& tables, const FairQueue::Entry& newcomer) {
   double forward = 1, gradients = 1;
   for (const auto& [number, worker] : tables.workers.all()) {
@@ -153,13 +154,13 @@ double WorkAhead(const CoordinatorTables& tables, const FairQueue::Entry& newcom
   });
 }
 
-// What waits ahead is shared by all ready workers, what runs is not counted, and all are as fast as
-// the best of them has shown.
+// An optimistic estimate: all ready workers share the jobs ahead, running jobs are not counted, and
+// all workers are as fast as the best has shown.
 absl::Status CheckDeadline(const CoordinatorTables& tables, const Submission& submission,
                            const JobPlan& plan, const Waits& job, absl::Time deadline) {
   const int32_t ready = std::max(1, tables.workers.ready_count());
   const double least = LeastPairSeconds(tables, submission);
-  // The paces of now: others may have come while the plan was made.
+  // The speeds of now: others may have been reported while the plan was made.
   const double share = least < plan.pair_seconds ? least / plan.pair_seconds : 1;
   const double ahead = WorkAhead(tables, QueueEntryOf(submission, plan, job));
   const absl::Duration predicted = absl::Seconds(plan.cost.seconds * share + ahead / ready);
@@ -171,7 +172,7 @@ absl::Time JobDeadlineOf(const CoordinatorTables& tables, const event::RunJob& e
   const v1::RunJobRequest& request = event.submission->request;
   absl::Time deadline = tables.now + tables.options.max_timeout;
   if (request.has_timeout()) deadline = tables.now + DurationFromProto(request.timeout());
-  // A detached job outlives its call; without a timeout the call's deadline says how long.
+  // A detached job outlives its call. Without a timeout, the call's deadline limits it.
   const bool bound_to_call = !request.detached() || !request.has_timeout();
   return bound_to_call ? std::min(deadline, event.deadline) : deadline;
 }
@@ -204,11 +205,11 @@ absl::Status CheckRequestBytes(const CoordinatorTables& tables, const event::Run
              : absl::OkStatus();
 }
 
-// True when the call belongs to a job that exists.
+// True if the call belongs to an existing job, or was refused as a joining call.
 bool JoinOrRefuse(CoordinatorTables& tables, const event::RunJob& event) {
   JobRecord* same =
       tables.jobs.FindRequest(event.principal, event.submission->request.request_id());
-  // A job that has ended has no outputs to give: its id is free.
+  // An ended job has no outputs to give, so its id is free.
   if (same == nullptr || same->terminal()) return false;
   if (same->owners.size() + same->watchers.size() >= tables.options.max_calls_per_job) {
     tables.Emit(action::FinishCall{event.call, TooManyCallsError(tables.options.max_calls_per_job,
@@ -273,8 +274,8 @@ void AcceptPlan(CoordinatorTables& tables, JobRecord& job, PlanResult result) {
     refusal = CheckDeadline(tables, *job.submission, *job.plan, {0, job.principal, job.created},
                             job.deadline);
   }
-  // The workers that are there now cannot serve it; others may come while it waits, but those of a
-  // state are the only ones that have it.
+  // Other workers may still come while the job waits. A job with a state can run only on that
+  // state's workers.
   if (waiting && job.lender == 0 && Temporary(refusal)) return ArmJobTimer(tables, job);
   if (!refusal.ok()) {
     EndJob(tables, job, v1::Job::STATE_FAILED, refusal);
@@ -283,7 +284,7 @@ void AcceptPlan(CoordinatorTables& tables, JobRecord& job, PlanResult result) {
   }
 }
 
-// As many as jobs may wait, apart from these, and as large.
+// Dry runs have limits of their own, as large as those of jobs.
 absl::Status CheckDryRuns(const CoordinatorTables& tables, const Submission& submission) {
   size_t count = 0;
   int64_t bytes = submission.bytes;
@@ -331,7 +332,7 @@ void OnPlanJob(CoordinatorTables& tables, const event::PlanJob& event) {
   }
   PlanRequest request = MakeRequest(tables, event.submission, *used);
   request.count_all = true;
-  // Elsewhere, however small: dry runs take no time of events.
+  // Always made elsewhere, however small: dry runs take no time of events.
   MakePlan(tables, std::move(request), {0, event.call, event.submission->bytes});
 }
 
@@ -356,7 +357,8 @@ void PlanWaitingJobs(CoordinatorTables& tables) {
       continue;
     }
     PlanRequest request = MakeRequest(tables, job.submission, *used);
-    // One at most: while many are made nobody answers beats, and all workers would be lost.
+    // At most one plan inside an event: while plans are made, beats wait for their answers, and all
+    // workers would be lost.
     if (!tables.planned_here && PlanInline(tables, request)) {
       AcceptPlan(tables, job, PlanHere(tables, request));
     } else {

@@ -5,25 +5,35 @@
 
 namespace annulus {
 
-// Who may enter the queue. A refused job leaves no trace; the refusals, in the order in which they
-// are looked for: ALREADY_EXISTS / REQUEST_ID_REUSED, and of who joins a job RESOURCE_EXHAUSTED /
-// TOO_MANY_CALLS, QUEUE_FULL; UNAVAILABLE / DRAINING, NO_WORKERS, STARTING;
-// FAILED_PRECONDITION / INSUFFICIENT_WORKERS; UNIMPLEMENTED / NOT_SERVED; RESOURCE_EXHAUSTED /
-// QUEUE_FULL, TOO_MANY_STATES; those of FindState (kept_state.h); planning's own
-// (FAILED_PRECONDITION / INSUFFICIENT_CAPACITY …); DEADLINE_EXCEEDED / DEADLINE_UNREACHABLE.
+// Admission of jobs to the queue. A refused job leaves no trace. Errors of RunJob, in the order of
+// checks:
+// - a job with the same request_id runs: RESOURCE_EXHAUSTED / TOO_MANY_CALLS, ALREADY_EXISTS /
+//   REQUEST_ID_REUSED, RESOURCE_EXHAUSTED / QUEUE_FULL; otherwise the call joins that job;
+// - UNAVAILABLE / DRAINING, NO_WORKERS, STARTING;
+// - FAILED_PRECONDITION / INSUFFICIENT_WORKERS;
+// - those of CheckServers (serving.h): FAILED_PRECONDITION / MIXED_WORKERS, UNIMPLEMENTED /
+//   NOT_SERVED, UNAVAILABLE / NO_WORKERS, FAILED_PRECONDITION / INSUFFICIENT_WORKERS;
+// - RESOURCE_EXHAUSTED / QUEUE_FULL (jobs, then bytes of requests);
+// - those of CheckMayKeep (kept_state.h): RESOURCE_EXHAUSTED / TOO_MANY_STATES, QUEUE_FULL;
+// - those of FindState (kept_state.h);
+// - those of planning: FAILED_PRECONDITION / INSUFFICIENT_WORKERS, INSUFFICIENT_CAPACITY …;
+// - those of CheckPlanOnState (kept_state.h);
+// - DEADLINE_EXCEEDED / DEADLINE_UNREACHABLE.
 void OnRunJob(CoordinatorTables& tables, const event::RunJob& event);
 
-// A dry run: the plan, or the refusal of workers, capacity or execution.
+// A dry run. Answers with the plan, or with an error of workers, dry runs (QUEUE_FULL), state or
+// planning.
 void OnPlanJob(CoordinatorTables& tables, const event::PlanJob& event);
 
-// A plan made elsewhere.
+// Takes the result of a plan that was made outside the event.
 void OnPlanned(CoordinatorTables& tables, const event::Planned& event);
 
-// Plans again the waiting jobs whose plan no longer fits the membership: one small one at most in
-// an event, the others elsewhere. None is placed meanwhile. The end of every event calls it.
+// Makes new plans for waiting jobs whose plan no longer fits the membership. At most one small plan
+// is made inside an event; the others are made elsewhere. None of these jobs is placed meanwhile.
+// Called at the end of every event.
 void PlanWaitingJobs(CoordinatorTables& tables);
 
-// Tells the state of jobs that were submitted and not placed in the same event.
+// Sends STATE_QUEUED for jobs that were submitted and not placed in the same event.
 void AnnounceJobs(CoordinatorTables& tables);
 
 }  // namespace annulus

@@ -43,7 +43,7 @@ absl::Duration LongestOf(const std::map<int64_t, absl::Duration>& lanes,
 }
 
 absl::Duration AnswerTime(const CoordinatorTables& tables, const std::vector<int64_t>& workers) {
-  // Twice, as the workers' watchdogs have it.
+  // Twice, like the workers' watchdogs.
   return tables.options.answer_timeout + 2 * LongestOf(LaneTimes(tables), workers);
 }
 

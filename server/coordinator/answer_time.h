@@ -9,22 +9,20 @@
 
 namespace annulus {
 
-// How long a run's next segment is predicted to take, and those that its workers have been told to
-// run.
+// Predicted time of a run's next segment, and of its segments that are issued and not finished.
 absl::Duration TimeOfSegment(const RunRecord& run);
 absl::Duration TimeOfIssued(const RunRecord& run);
 
-// After how long each worker is predicted to be through what it has been told to run, where there
-// is such: segments run in the order in which they were issued, each when all of its workers have
-// come to it.
+// Predicted time until each worker has finished its issued segments; workers without such segments
+// are left out. Segments run in the order in which they were issued. Each starts when all of its
+// workers have come to it.
 std::map<int64_t, absl::Duration> LaneTimes(const CoordinatorTables& tables);
-// The longest of these workers'.
+// The longest of these times over `workers`.
 absl::Duration LongestOf(const std::map<int64_t, absl::Duration>& lanes,
                          const std::vector<int64_t>& workers);
 
-// How long `workers` may take to answer what waits behind the segments that they have been told to
-// run: those of steps that were left whole may each take long, and all where segments are, and
-// others' before them.
+// How long `workers` may take to answer a command that waits behind their issued segments. Single
+// steps that were not split may take long, and so may all of them if segments of others come first.
 absl::Duration AnswerTime(const CoordinatorTables& tables, const std::vector<int64_t>& workers);
 
 }  // namespace annulus

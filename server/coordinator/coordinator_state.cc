@@ -103,7 +103,8 @@ void ForgetJobs(CoordinatorTables& tables) {
   tables.timers.Set(kRetentionTimer, next == absl::InfiniteFuture() ? next : next + keep);
 }
 
-// A drained coordinator waits for its workers' memory too, but not longer than an answer may take.
+// A drained coordinator also waits until its workers have freed their memory, at most until the
+// drain deadline.
 void StopIfDrained(CoordinatorTables& tables) {
   if (!tables.draining || tables.stopped || tables.jobs.active() != 0) return;
   if (!tables.runs.all().empty() && tables.now < tables.drain_deadline) return;
@@ -111,12 +112,13 @@ void StopIfDrained(CoordinatorTables& tables) {
   tables.Emit(action::Stopped{});
 }
 
-// Placing has found a job whose plan no longer fits; each is planned once for a membership.
+// PlaceJobs has found jobs whose plan no longer fits. Each job is planned once for a membership.
 bool MayReplan(const CoordinatorTables& tables) {
   return !tables.replan.empty() && tables.workers.ready_count() > 0;
 }
 
-// What the marks of an event ask for. Each round can only follow from a change of the one before.
+// Performs the work that the marks ask for. Each round can only follow from a change of the
+// previous one.
 void Settle(CoordinatorTables& tables) {
   do {
     ExecuteDoomed(tables);

@@ -20,7 +20,7 @@ using control::v1::WorkerCommand;
 TimerKey TimerOf(int64_t group) { return {TimerKey::Kind::kGroup, group}; }
 constexpr TimerKey kFormationTimer = {TimerKey::Kind::kFormation, 0};
 
-// Every member is to answer the state's command by the deadline.
+// Every live member must answer the command of the new state by the deadline.
 void Enter(CoordinatorTables& tables, GroupRecord& group, State state, absl::Duration timeout) {
   group.state = state;
   tables.advance_again = true;  // Runs may have waited for it to connect.
@@ -94,7 +94,7 @@ void NoteFailure(CoordinatorTables& tables, const GroupRecord& group, const absl
   ++pause.failures;
   pause.until = tables.now + std::min(wait, tables.options.max_formation_pause);
   if (group.state == State::kReady) return;
-  // Jobs that were planned for it may have other places.
+  // Jobs that were planned for this group may have other places.
   if (pause.formation.ok()) ++tables.membership_epoch;
   pause.formation = cause;
 }
@@ -104,7 +104,7 @@ void FailGroup(CoordinatorTables& tables, const GroupRecord& group, const absl::
   AbortGroup(tables, group.number, cause);
 }
 
-// Members of a group that is going away: the next one waits, because its memory is not free yet.
+// Members of a group that aborts. The next group waits, because their memory is not free yet.
 std::set<int64_t> BusyWorkers(const CoordinatorTables& tables) {
   std::set<int64_t> busy;
   for (const auto& [number, group] : tables.groups.all()) {
@@ -117,8 +117,8 @@ bool AnyIn(const std::vector<int64_t>& members, const std::set<int64_t>& set) {
   return std::any_of(members.begin(), members.end(), [&](int64_t m) { return set.count(m) != 0; });
 }
 
-// A rank that comes late, because it has segments of others to run, keeps the others waiting, for
-// longer than they would.
+// A rank that comes late, because it runs segments of other groups, would keep the others waiting
+// for longer than they do.
 void ConnectOpened(CoordinatorTables& tables) {
   auto& groups = tables.groups.all();
   const auto waits = [](const auto& entry) { return entry.second.opened(); };
@@ -190,7 +190,7 @@ void OnOpened(CoordinatorTables& tables, GroupRecord& group, int64_t worker,
   group.bootstraps[group.RankOf(worker)] = opened.bootstrap();
   group.awaited.erase(worker);
   if (!group.opened()) return;
-  tables.timers.Cancel(TimerOf(group.number));  // ConnectOpened goes on.
+  tables.timers.Cancel(TimerOf(group.number));  // ConnectOpened continues.
   group.idle_at = tables.now + LongestOf(LaneTimes(tables), group.members);
 }
 
@@ -209,7 +209,8 @@ void OnConnected(CoordinatorTables& tables, GroupRecord& group, int64_t worker,
              absl::StrCat("group ", group.number, " of ", group.members.size(), " is ready"));
 }
 
-// Where it broke, and through whom: of all that a loss leaves behind, what points at the culprit.
+// Logs where the group broke and which rank is suspected: of all consequences of a loss, this
+// points at the cause.
 void LogBroken(CoordinatorTables& tables, const GroupRecord& group, int64_t worker,
                const control::v1::GroupBroken& broken) {
   auto name = [&](int32_t rank) {
@@ -254,7 +255,7 @@ void ReconcileGroups(CoordinatorTables& tables) {
 void AbortGroup(CoordinatorTables& tables, int64_t number, const absl::Status& cause) {
   GroupRecord* group = tables.groups.Find(number);
   if (group == nullptr || group->state == State::kAborting) return;
-  // Nobody has lost one that has never formed and that nobody wants any more.
+  // A group that never formed and that is no longer wanted is no loss.
   const bool forming = group->state == State::kOpening || group->state == State::kConnecting;
   tables.Log(forming && !group->wanted ? LogLevel::kInfo : LogLevel::kWarning, kNoJob,
              absl::StrCat("group ", number, " is aborted: ", cause.message()));

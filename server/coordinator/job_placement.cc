@@ -18,12 +18,12 @@
 namespace annulus {
 namespace {
 
-// Where a job could go, and what is in its way.
+// A place for a job, and what prevents it.
 struct Place {
-  bool possible = false;         // With patience: such a place exists.
+  bool possible = false;         // A place exists now or later.
   int64_t group = 0;             // 0: solo.
   std::vector<int64_t> workers;  // Empty: no room now.
-  std::vector<int64_t> wanted;   // Lacks only bytes here.
+  std::vector<int64_t> wanted;   // Only bytes are missing on these.
 };
 
 struct GroupLoad {
@@ -31,17 +31,17 @@ struct GroupLoad {
   int32_t jobs_ahead = 0;
 };
 
-// What is placed already, counted once for each pass.
+// The jobs that are already placed, counted once for each pass.
 struct Pass {
   CoordinatorTables& tables;
-  const std::vector<std::vector<int64_t>> family;  // Of groups that there are or will be.
+  const std::vector<std::vector<int64_t>> family;  // Present and future groups.
   std::set<int64_t> claimed;
-  std::vector<GroupLoad> groups;  // That are wanted and live, small ones first.
+  std::vector<GroupLoad> groups;  // Wanted and live, small ones first.
   std::map<int64_t, int32_t> solo_on_worker;
   const std::map<int64_t, int64_t> awaited_devices;
 };
 
-// By a run of an earlier job.
+// True if a run of an earlier job waits for the worker's device memory.
 bool DeviceIsAwaited(const Pass& pass, int64_t worker, const JobRecord& job) {
   const auto found = pass.awaited_devices.find(worker);
   return found != pass.awaited_devices.end() && found->second < job.number;
@@ -54,7 +54,7 @@ bool IsClaimed(const Pass& pass, const std::vector<int64_t>& workers) {
 
 bool WillKeep(const JobRecord& job) { return job.kept.status == KeptStatus::kAwaited; }
 
-// What placing takes; device memory at once where nobody is asked for it later.
+// Memory that placing takes. A solo job takes device memory at once, as nothing asks for it later.
 PoolBytes BytesOf(const JobRecord& job, size_t rank, bool solo) {
   const int64_t staging = job.plan->bytes[rank].total();
   return {staging, solo ? job.plan->cost.peak_bytes_per_rank : 0, WillKeep(job) ? staging : 0};
@@ -69,7 +69,8 @@ bool HasRoom(const CoordinatorTables& tables, const JobRecord& job,
   return true;
 }
 
-// With nothing else there. Plans fit the workers for which they were made; others may be smaller.
+// True if the workers could hold the job while nothing else is there. A plan fits the workers that
+// it was made for; others may be smaller.
 bool CouldHold(const CoordinatorTables& tables, const JobRecord& job,
                const std::vector<int64_t>& workers) {
   for (size_t rank = 0; rank < workers.size(); ++rank) {
@@ -78,8 +79,8 @@ bool CouldHold(const CoordinatorTables& tables, const JobRecord& job,
   return true;
 }
 
-// For the end of states, which may be long in coming, and that of one may wait for a job behind
-// this one: that keeps nobody else waiting.
+// True if the job waits for states to end. The wait may be long, and the end of a state may depend
+// on a job behind this one. So such a job keeps no other job waiting.
 bool WaitsForStates(const CoordinatorTables& tables, const JobRecord& job,
                     const std::vector<int64_t>& workers) {
   for (size_t rank = 0; rank < workers.size(); ++rank) {
@@ -102,7 +103,7 @@ Place FindWorker(Pass& pass, const JobRecord& job) {
     const auto solo = pass.solo_on_worker.find(number);
     const int32_t load = solo == pass.solo_on_worker.end() ? 0 : solo->second;
     const bool takes_jobs = worker.ready() && load < pass.tables.options.solo_jobs_per_worker;
-    if (!takes_jobs && place.possible) continue;  // It would add nothing.
+    if (!takes_jobs && place.possible) continue;  // Adds nothing.
     if (!Serves(worker.info, *job.submission)) continue;
     const std::vector<int64_t> one = {number};
     if (!CouldHold(pass.tables, job, one)) continue;
@@ -129,7 +130,7 @@ bool TakesJobs(const CoordinatorTables& tables, const GroupRecord& group) {
                      [&](int64_t member) { return tables.workers.Find(member)->ready(); });
 }
 
-// The first of `members`, as many as it has ranks; none where they cannot run it.
+// The first of `members`, as many as the job has ranks; empty if they cannot run it.
 std::vector<int64_t> RanksOf(const CoordinatorTables& tables, const std::vector<int64_t>& members,
                              const JobRecord& job) {
   const auto size = static_cast<size_t>(job.plan->world_size());
@@ -139,8 +140,8 @@ std::vector<int64_t> RanksOf(const CoordinatorTables& tables, const std::vector<
   return ranks;
 }
 
-// No try to form it has failed since one was formed. While others fail a job looks elsewhere; where
-// one does not, it is there all the same.
+// True if no formation of these members has failed since they were last formed. While formation
+// fails, a job uses other members.
 bool MayForm(const CoordinatorTables& tables, const std::vector<int64_t>& members) {
   return tables.groups.FormationError(members).ok();
 }
@@ -153,7 +154,7 @@ Place FindGroup(Pass& pass, const JobRecord& job) {
   for (const auto& [group, load] : pass.groups) {
     if (place.possible && group->members.size() > smallest) break;
     const bool full = load >= pass.tables.options.jobs_ahead_per_group;
-    if (full && place.possible) continue;  // It would add nothing.
+    if (full && place.possible) continue;  // Adds nothing.
     if (!MayForm(pass.tables, group->members)) continue;
     const std::vector<int64_t> ranks = RanksOf(pass.tables, group->members, job);
     if (ranks.empty()) continue;
@@ -168,7 +169,7 @@ Place FindGroup(Pass& pass, const JobRecord& job) {
       least = load;
     }
   }
-  // The family is being formed or formed again.
+  // A group of the family is being formed, now or again.
   if (!place.possible) {
     place.possible = std::any_of(pass.family.begin(), pass.family.end(), [&](const auto& members) {
       return MayForm(pass.tables, members) && !RanksOf(pass.tables, members, job).empty();
@@ -192,7 +193,7 @@ void TakeOrWant(const Pass& pass, const JobRecord& job, std::vector<int64_t> ran
   (room ? place->workers : place->wanted) = std::move(ranks);
 }
 
-// Only the workers that hold the state, each as the rank whose rows it has.
+// Only the workers that hold the state are possible, each as the rank whose rows it has.
 Place FindLender(Pass& pass, const JobRecord& job) {
   const CoordinatorTables& tables = pass.tables;
   Place place;
@@ -208,7 +209,7 @@ Place FindLender(Pass& pass, const JobRecord& job) {
     return place;
   }
   place.possible = WillBeGroup(pass, ranks);
-  // Of those that would do the oldest, as ever.
+  // The oldest of the suitable groups, as elsewhere.
   for (const auto& [group, load] : pass.groups) {
     if (!BeginsWith(group->members, ranks) || !TakesJobs(tables, *group)) continue;
     if (load >= tables.options.jobs_ahead_per_group) continue;
@@ -255,7 +256,7 @@ void SendReserve(CoordinatorTables& tables, const JobRecord& job, const RunRecor
   if (run.lender != 0) *reserve.mutable_lender() = tables.runs.Find(run.lender)->Key(rank);
   *reserve.mutable_upload_time() = DurationToProto(run.upload_deadline - tables.now);
   if (job.detached()) {
-    // The coordinator's own clock ends the job; this is for when it cannot.
+    // The coordinator's own timer ends the job. This time applies if the coordinator is gone.
     *reserve.mutable_download_time() =
         DurationToProto(ResultTtl(tables, job) + tables.options.answer_timeout);
   }
@@ -331,8 +332,9 @@ void PlaceRun(Pass& pass, JobRecord& job, const Place& place) {
   for (GroupLoad& each : pass.groups) {
     if (each.group->number == run.group) ++each.jobs_ahead;
   }
-  // Before the client's word: a shard that finds its Reserve is copied into staging at once, and on
-  // a busy machine this thread may lose its CPU to the client that it has just woken.
+  // Must precede the message to the client. A shard that finds its Reserve is copied into staging
+  // at once, and on a busy machine this thread may lose its CPU to the client that it has just
+  // woken.
   for (size_t rank = 0; rank < run.ranks.size(); ++rank) {
     SendReserve(tables, job, run, static_cast<int32_t>(rank));
   }

@@ -39,7 +39,7 @@ bool WorthKeeping(const v1::JobEvent& event) {
   return event.has_state_changed() || event.has_placed() || event.has_rows_ready();
 }
 
-// A quiet call, too, is told that an attempt was lost: its streams end then, the job does not.
+// A quiet call also receives that an attempt was lost: its streams end then, but the job does not.
 bool Hears(const JobRecord& job, int64_t call, const v1::JobEvent& event) {
   const bool lost = job.state == v1::Job::STATE_QUEUED && job.attempt > 0;
   return event.has_placed() || job.quiet.count(call) == 0 ||
@@ -66,11 +66,11 @@ void FillStats(const CoordinatorTables& tables, JobRecord& job) {
   for (const RunRank& rank : tables.runs.Find(job.run)->ranks) AddReport(rank.report, &stats);
 }
 
-// No present worker could ever serve the job: why.
+// The reason why no present worker could ever serve the job.
 absl::Status UnplaceableError(const CoordinatorTables& tables, const JobRecord& job) {
   const absl::Duration retry = tables.options.retry_after;
   RETURN_IF_ERROR(CheckAlike(tables, *job.submission));
-  // The state's own workers are there, or its loss would have ended the job.
+  // The workers of the state are present, otherwise the loss of the state would have ended the job.
   const int32_t size = job.plan != nullptr ? job.plan->world_size() : 1;
   const absl::Status unformed = FormationError(tables, size, *job.submission);
   if (job.lender != 0) {
@@ -147,7 +147,7 @@ void Leave(CoordinatorTables& tables, JobRecord& job, int64_t call) {
   const bool owner = job.owners.count(call) != 0;
   tables.jobs.RemoveCall(call);
   if (!owner || !job.owners.empty() || job.detached()) return;
-  // The call's deadline is the job's: whichever end is noticed first, the reason is the same.
+  // The call's deadline is the job's. Whichever end is noticed first, the error is the same.
   if (tables.now >= job.deadline) {
     EndJob(tables, job, v1::Job::STATE_FAILED, DeadlineError(job));
   } else {
@@ -185,7 +185,7 @@ void RunAgain(CoordinatorTables& tables, JobRecord& job, const absl::Status& cau
     EndJob(tables, job, v1::Job::STATE_FAILED, LossError(tables, *lender));
     return;
   }
-  // Inputs come only from who follows the job and hears where they are to go.
+  // Inputs come only from a call that follows the job and receives its placement.
   const bool forsaken = job.owners.empty() && job.watchers.empty();
   if (forsaken || job.submission->request.single_attempt() ||
       job.attempt >= tables.options.max_attempts) {
@@ -235,7 +235,7 @@ absl::Duration ResultTtl(const CoordinatorTables& tables, const JobRecord& job) 
 void ArmJobTimer(CoordinatorTables& tables, const JobRecord& job) {
   absl::Time next = std::min(job.deadline, job.result_deadline);
   for (const auto& [call, deadline] : job.call_deadlines) next = std::min(next, deadline);
-  // While it is planned again it may have a place.
+  // A job that is being planned again may get a place.
   if (job.planning == 0) next = std::min(next, job.unplaceable_since + tables.options.regroup_wait);
   const RunRecord* run = tables.runs.Find(job.run);
   if (run != nullptr && run->state == RunRecord::State::kUploading) {

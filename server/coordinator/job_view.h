@@ -8,12 +8,12 @@
 
 namespace annulus {
 
-// A plan as clients see it; without endpoints, tickets, attempt and deadline, which a placement
-// adds.
+// A plan as clients see it, without endpoints, tickets, attempt and deadline. A placement adds
+// these.
 v1::Plan PlanView(const JobPlan& plan);
 
-// A job as clients see it, tickets never. Events leave out the plan, which `placed` tells once, and
-// lists the spec: both may be large.
+// A job as clients see it, never with tickets. Events leave out the plan, which `placed` sends
+// once. Lists leave out the spec. Both may be large.
 enum class JobDetail : char { kEvent, kListed, kFull };
 v1::Job JobView(const JobRecord& job, JobDetail detail);
 

@@ -100,9 +100,9 @@ absl::Status CheckMayKeep(const CoordinatorTables& tables, absl::string_view pri
   if (tables.keeping.size() >= tables.options.max_kept_states) {
     return TooManyStatesError(tables.options.max_kept_states, tables.options.retry_after);
   }
-  // Their requests stay as long as they do, and leave others at least as much room; and those that
-  // wait leave others half of the queue, since who would end a state must get in. For the ends of
-  // states they may wait long: of those a principal has few.
+  // The requests of these jobs stay as long as the states. They leave at least as much memory to
+  // others. Waiting jobs leave half of the queue to others, as a job that ends a state must get in.
+  // Jobs may wait long for states to end, so a principal has few of them.
   const int64_t limit = tables.options.max_request_bytes / 2;
   int64_t bytes = submission.bytes;
   size_t waiting = 0, own_for_states = 0;

@@ -10,52 +10,57 @@
 
 namespace annulus {
 
-// The state of a forward job (spec.forward.keep_state): its shards stay on its workers when it has
-// succeeded, and lend their tensors to the shards of gradients jobs that name it. It ends once: by
-// use, by ReleaseState, by time, or with a worker; then nobody may name it any more, and when no
-// job and no run uses it its shards are dropped (kept_state_transitions.h).
+// The state of a forward job (spec.forward.keep_state). Its shards stay on its workers after it has
+// succeeded. They lend their tensors to the shards of gradients jobs that name the state. A state
+// ends once: by use, by ReleaseState, by time, or with a worker. After that no job may name it.
+// When no job and no run uses it, its shards are dropped (kept_state_transitions.h).
 
-// How much of a worker's staging memory kept states may take.
+// The number of bytes of a worker's staging memory that kept states may take.
 int64_t KeptLimit(const CoordinatorTables& tables, int64_t staging_bytes);
 
-// The state that a submission uses, and the execution that it leaves: that of the state decides
-// who has which rows.
+// The state that a submission uses, and the resulting execution: the execution of the state decides
+// which rank has which rows.
 struct UsedState {
-  JobRecord* lender = nullptr;  // None: nothing changes.
+  JobRecord* lender = nullptr;  // Null: the submission uses none.
   Execution execution;
 };
-// NOT_FOUND / STATE_NOT_FOUND (also another principal's), STATE_EXPIRED, STATE_RELEASED,
-// STATE_LOST; FAILED_PRECONDITION / STATE_NOT_READY; INVALID_ARGUMENT / STATE_MISMATCH for another
-// spec, or an execution that asks for other ranks or rows.
+// The state that `submission` uses. Errors, in the order of checks:
+// - NOT_FOUND / STATE_NOT_FOUND, also for the state of another principal;
+// - FAILED_PRECONDITION / STATE_NOT_READY;
+// - NOT_FOUND / STATE_RELEASED, STATE_EXPIRED, STATE_LOST;
+// - INVALID_ARGUMENT / STATE_MISMATCH for another spec, or an execution that asks for other ranks
+//   or rows.
 absl::StatusOr<UsedState> FindState(CoordinatorTables& tables, absl::string_view principal,
                                     const Submission& submission);
-// The same of a job that was taken, whose state is still there.
+// Same for an accepted job whose state still exists.
 absl::StatusOr<UsedState> StateOf(CoordinatorTables& tables, const JobRecord& job);
-// RESOURCE_EXHAUSTED / TOO_MANY_STATES where a submission wants one more state kept, or QUEUE_FULL
-// where their requests would take more than half of the memory for requests, such jobs wait in half
-// of the queue, or too many of the principal wait for states to end.
+// Checks that one more job may keep its state. RESOURCE_EXHAUSTED / TOO_MANY_STATES above
+// max_kept_states. RESOURCE_EXHAUSTED / QUEUE_FULL in these cases, in this order:
+// - jobs that will keep their state take half of the queue;
+// - max_waiting_keepers such jobs of the principal wait for states to end;
+// - the requests of such jobs would take more than half of the memory for requests.
 absl::Status CheckMayKeep(const CoordinatorTables& tables, absl::string_view principal,
                           const Submission& submission);
-// INTERNAL / INVALID_PLAN unless a plan gives the ranks the rows that the state has;
-// FAILED_PRECONDITION / INSUFFICIENT_CAPACITY where a worker of it could never hold its part,
-// beside the state: what was placed there would wait, and keep others waiting, for ever.
+// INTERNAL / INVALID_PLAN unless a plan gives the ranks the same rows as the state.
+// FAILED_PRECONDITION / INSUFFICIENT_CAPACITY if a worker of the state could never hold its part
+// beside the state: such a job would wait forever and keep others waiting.
 absl::Status CheckPlanOnState(const CoordinatorTables& tables, const JobPlan& plan,
                               const JobRecord& lender);
 
-// A job is taken: it will keep its state, or uses that of `lender`.
+// Called when a job is accepted: it will keep its state, or uses the state of `lender`.
 void TakeState(CoordinatorTables& tables, JobRecord& job, JobRecord* lender);
-// It ends in `state`, before it is told: what it keeps is held from now on, what it used is
-// returned. True: its run stays.
+// Called before the end of a job in `state` is sent. A state that the job keeps is now held; a
+// state that it used is returned. True if the job's run stays.
 bool SettleState(CoordinatorTables& tables, JobRecord& job, v1::Job::State state);
 
-// Nothing may name the state any more. Does nothing to one that is over.
+// Ends the state: no job may name it any more. Does nothing to a state that has ended.
 void EndState(CoordinatorTables& tables, JobRecord& job, KeptStatus why);
 
-// What a job hears whose state is lost before it could use it. While the coordinator drains, that
-// it does: who asks again, and has the tensors, is served by the next one.
+// The error of a job whose state is lost before the job could use it. While the coordinator drains,
+// the error is DRAINING: a retry that sends the tensors is served by the next coordinator.
 absl::Status LossError(const CoordinatorTables& tables, const JobRecord& lender);
 
-// Why a state that is over cannot be used; OK for any other.
+// The reason why an ended state cannot be used; OK for other states.
 absl::Status StateError(const JobRecord& lender);
 
 }  // namespace annulus

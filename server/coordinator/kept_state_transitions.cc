@@ -20,7 +20,7 @@ bool AnyLeaves(const CoordinatorTables& tables, const RunRecord& run) {
   });
 }
 
-// Jobs that have a run learn it from their run's loss.
+// Jobs with a run get the loss through their run.
 void EndWaitingUsers(CoordinatorTables& tables, const JobRecord& lender) {
   std::vector<int64_t> waiting;
   for (const auto& [number, job] : tables.jobs.all()) {
@@ -31,9 +31,9 @@ void EndWaitingUsers(CoordinatorTables& tables, const JobRecord& lender) {
   }
 }
 
-// True when there is nothing left to do for the job's state.
+// True if nothing is left to do for the job's state.
 bool DropIfUnused(CoordinatorTables& tables, JobRecord& job) {
-  // Of a job that has not ended its end decides.
+  // The end of the job decides about the state of a running job.
   if (!job.terminal()) return false;
   if (job.kept.status == KeptStatus::kHeld) return false;
   if (job.kept.run == 0) return true;
@@ -67,7 +67,7 @@ void OnKeptTimer(CoordinatorTables& tables, int64_t number) {
 
 void LoseKeptRun(CoordinatorTables& tables, const RunRecord& run) {
   JobRecord* job = tables.jobs.Find(run.job);
-  // Who uses a state that was released or has expired needs it all the same.
+  // Jobs that use a released or expired state still need it.
   EndState(tables, *job, KeptStatus::kLost);
   job->kept.status = KeptStatus::kLost;
   tables.kept_again = true;

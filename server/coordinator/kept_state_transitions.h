@@ -5,19 +5,19 @@
 
 namespace annulus {
 
-// How kept states end (kept_state.h says what they are).
+// How kept states end. kept_state.h describes the states.
 
-// Somebody wants the state gone.
+// Handles ReleaseState.
 void OnReleaseState(CoordinatorTables& tables, const event::ReleaseState& event);
 
-// Its time may be over.
+// Ends the state if its time is over.
 void OnKeptTimer(CoordinatorTables& tables, int64_t job);
 
 // A rank of the run is lost, and with it the state.
 void LoseKeptRun(CoordinatorTables& tables, const RunRecord& run);
 
-// Ends the states whose workers leave, and the waiting jobs whose state is lost; drops what nobody
-// uses any more. The end of every event calls it.
+// Ends the states whose workers leave, and the waiting jobs whose state is lost. Drops states that
+// nothing uses any more. Called at the end of every event.
 void SettleKept(CoordinatorTables& tables);
 
 }  // namespace annulus

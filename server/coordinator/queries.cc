@@ -44,7 +44,8 @@ void DescribePaces(const WorkerRecord& worker, v1::WorkerInfo* info) {
 }
 
 void DescribeWorkers(const CoordinatorTables& tables, v1::ServerInfo* info) {
-  // Each slot has one worker; their numbers tell only who came first.
+  // Each slot has one worker. The order of worker numbers is the order of arrival, so slots are
+  // sorted here.
   std::map<std::string, int64_t> by_slot;
   for (const auto& [number, worker] : tables.workers.all()) by_slot[worker.slot()] = number;
   for (const auto& [slot, number] : by_slot) {
@@ -88,7 +89,7 @@ void DescribeLimits(const CoordinatorOptions& options, v1::ServerLimits* limits)
   *limits->mutable_max_keep_state() = DurationToProto(options.limits.max_keep_state);
 }
 
-// Why deterministic jobs are refused whatever else they ask for; empty: they are not.
+// The reason why every deterministic job is refused at present; empty if there is none.
 std::string WhyNotDeterministic(const CoordinatorTables& tables) {
   Submission any;
   any.spec.deterministic = true;
@@ -96,8 +97,8 @@ std::string WhyNotDeterministic(const CoordinatorTables& tables) {
   return refusal.fields.empty() ? std::string() : refusal.fields.front().description;
 }
 
-// Why a request with the feature is refused by the workers that are ready now, by each or by all
-// together; empty: they serve it, or none is ready.
+// The reason why the ready workers, each of them or all together, refuse a request with the
+// feature. Empty if they serve it, or none is ready.
 std::string WhyRefused(const CoordinatorTables& tables, const Capability& capability) {
   std::string why;
   for (const auto& [number, worker] : tables.workers.all()) {

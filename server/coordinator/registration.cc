@@ -15,8 +15,8 @@ using Kind = RegistrationVerdict::Kind;
 constexpr size_t kMaxName = 253;
 constexpr size_t kMaxSentence = 1000;
 constexpr int kMaxLacks = 100;
-// A term is the microsecond at which it began, so one beyond this is a mistake or a lie: to go past
-// it would void all that is at work, and in the end there would be no higher one.
+// A term is the microsecond at which it began. A term further ahead is an error or an attack: going
+// past it would void all running work, and in the end no higher term would be left.
 constexpr absl::Duration kMaxTermLead = absl::Hours(24);
 
 absl::Status CheckName(const std::string& name, const char* what) {
@@ -65,12 +65,12 @@ absl::Status CheckRegister(const control::v1::Register& info) {
   return rates.ok() ? rates : InvalidRegistrationError(rates.message());
 }
 
-// Unspecified is what workers say that know no other.
+// Workers that know no other kind send UNSPECIFIED.
 absl::string_view DeviceOf(const control::v1::Register& info) {
   return info.device_kind() == control::v1::DEVICE_KIND_CUDA ? "a GPU" : "a CPU";
 }
 
-// What the operator said, whoever is here.
+// Checks the operator's choice, independent of present workers.
 absl::Status CheckWanted(const CoordinatorTables& tables, const control::v1::Register& info) {
   if (tables.options.worker_kind == WorkerKind::kAny) return absl::OkStatus();
   const absl::string_view wanted =
@@ -78,8 +78,8 @@ absl::Status CheckWanted(const CoordinatorTables& tables, const control::v1::Reg
   return DeviceOf(info) == wanted ? absl::OkStatus() : UnwantedDeviceError(DeviceOf(info), wanted);
 }
 
-// Ranks of two kinds cannot meet in a group. The one whose place it takes does not count, nor does
-// anybody where a higher term begins, which voids them all.
+// Ranks of two kinds cannot form a group. The worker whose slot is taken does not count. Nor does
+// any worker if a higher term begins, as all are then lost.
 absl::Status CheckDevice(const CoordinatorTables& tables, const control::v1::WorkerEvent& event,
                          const WorkerRecord* present) {
   const control::v1::Register& info = event.register_();
@@ -92,7 +92,8 @@ absl::Status CheckDevice(const CoordinatorTables& tables, const control::v1::Wor
   return absl::OkStatus();
 }
 
-// It has had commands of this term, or is remembered, and is not known any more.
+// True if the incarnation was lost in this term: it has received commands of this term and is
+// unknown, or it is remembered as lost.
 bool WasLost(const CoordinatorTables& tables, const control::v1::WorkerEvent& event) {
   if (event.term() == tables.term && event.ack() > 0) return true;
   const auto& lost = tables.lost_incarnations;

@@ -5,7 +5,7 @@
 
 namespace annulus {
 
-// What is to be done with a Register, decided without doing it.
+// The decision about a Register, without its effects.
 struct RegistrationVerdict {
   enum class Kind : uint8_t {
     kRefuse,     // End the connection with `refusal`.
@@ -22,7 +22,7 @@ struct RegistrationVerdict {
 RegistrationVerdict JudgeRegistration(const CoordinatorTables& tables,
                                       const control::v1::WorkerEvent& event);
 
-// The highest term that a worker says it knows.
+// The highest term that the worker has seen, by its Register.
 int64_t HighestTermOf(const control::v1::WorkerEvent& event);
 
 }  // namespace annulus

@@ -26,7 +26,7 @@ void EraseIfGone(CoordinatorTables& tables, int64_t number) {
   }
   tables.timers.Cancel(TimerOf(number));
   tables.runs.Erase(number);
-  tables.family_dirty = true;  // A group or a worker that waited for its last run may go.
+  tables.family_dirty = true;  // A group or a worker may have waited for its last run.
 }
 
 void DropRun(CoordinatorTables& tables, RunRecord& run) {

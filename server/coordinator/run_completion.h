@@ -5,26 +5,25 @@
 
 namespace annulus {
 
-// How a run ends, for whatever reason. Segments are issued to all ranks in one step, so that every
-// rank has been sent the same ones; no rank stops on its own: those that were issued run out
-// (kHalting), later ones are not issued, and then every rank is told to drop what it holds
-// (kDropping).
+// How runs end, for any reason. Segments are issued to all ranks in one step, so every rank has the
+// same ones, and no rank stops alone. Issued segments finish (kHalting), and no more are issued.
+// Then every rank gets Drop (kDropping).
 enum class Group : bool { kAlive, kGone };
 
-// Idempotent. With Group::kGone nothing is waited for: AbortGroup has been sent and ends the
-// segments. May erase the run.
+// Starts the end of a run. Idempotent. With Group::kGone nothing is waited for: AbortGroup has been
+// sent and ends the segments. May erase the run.
 void HaltRun(CoordinatorTables& tables, int64_t run, Group group);
 
-// A segment of a halting run has ended: drops the run if it was the last one.
+// A segment of a halting run has ended. Drops the run if it was the last one.
 void ContinueHalting(CoordinatorTables& tables, int64_t run);
 
 // The rank holds nothing any more: its worker answered Drop, or is lost. May erase the run.
 void RankGone(CoordinatorTables& tables, int64_t run, int32_t rank);
 
-// The same of a live run, which stays: its worker freed what was delivered.
+// Same for a live run, which stays: its worker has freed the delivered outputs.
 void RankFreed(CoordinatorTables& tables, RunRecord& run, int32_t rank);
 
-// Answers did not come in time: dooms the group, or the workers.
+// Answers did not come in time: marks the group or the workers as lost.
 void OnRunTimer(CoordinatorTables& tables, int64_t run);
 
 }  // namespace annulus

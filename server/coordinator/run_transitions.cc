@@ -35,7 +35,8 @@ void FailJob(const Report& report, const v1::Error& error) {
   EndJob(report.tables, report.job, v1::Job::STATE_FAILED, std::move(status));
 }
 
-// All ranks' inputs are there: also of ranks that have none, as their workers say so.
+// Continues if the inputs of all ranks are complete. Workers report this for ranks without inputs
+// too.
 void GoOnIfUploaded(const Report& report) {
   CoordinatorTables& tables = report.tables;
   RunRecord& run = report.run;
@@ -44,7 +45,7 @@ void GoOnIfUploaded(const Report& report) {
   job.uploaded = tables.now;
   tables.advance_again = tables.place_again = true;
   if (run.solo()) {
-    // The worker goes on by itself.
+    // The worker continues without a command.
     run.state = State::kRunning;
     SetState(tables, job, v1::Job::STATE_RUNNING);
   } else {
@@ -79,7 +80,7 @@ void OnPrepared(const Report& report, const control::v1::Prepared& prepared) {
 
 void OnSegmentDone(const Report& report, const control::v1::SegmentDone& done) {
   RunRecord& run = report.run;
-  // A rank may have one segment more behind it than another, never one that was not issued.
+  // A rank may be one segment ahead of another, but never in a segment that was not issued.
   if (done.segment() != report.rank.segments_done || done.segment() >= run.issued) return;
   const int32_t before = run.SegmentsDone();
   ++report.rank.segments_done;
@@ -108,7 +109,7 @@ void StartDraining(const Report& report) {
   tables.place_again = tables.advance_again = tables.family_dirty = true;
 }
 
-// The outputs of a short solo run also say that its inputs were there.
+// The outputs of a short solo run also report that its inputs were complete.
 void InferComplete(const Report& report, absl::Duration since) {
   OnComplete(report);
   report.job.uploaded = std::max(report.job.placed, report.tables.now - since);
@@ -123,7 +124,7 @@ void NotePace(const Report& report, const v1::ShardReport& took) {
                     report.number, absl::ToDoubleSeconds(tasks));
 }
 
-// All ranks have run.
+// Notes the measured time of the execution, after all ranks have run.
 void NoteWay(CoordinatorTables& tables, const RunRecord& run, Operation operation) {
   absl::Duration longest;
   for (const RunRank& rank : run.ranks)
@@ -160,14 +161,14 @@ void OnOutputReady(const Report& report, const v1::ShardReport& took, absl::Dura
 void OnDrained(const Report& report, const control::v1::OutputDrained& drained) {
   if (drained.has_report())
     OnOutputReady(report, drained.report(), DurationFromProto(drained.age()));
-  // A job without outputs has ended with that: its run waits for Dropped.
+  // A job without outputs has ended now: its run waits for Dropped.
   if (!report.rank.output_ready || !report.run.live()) return;
   report.rank.drained = true;
   if (report.run.solo() && !report.run.keep) RankFreed(report.tables, report.run, report.number);
   FinishIfDrained(report);
 }
 
-// A run that was told to end only counts its segments and its ranks.
+// A run that is ending only counts its segments and its ranks.
 void OnEndingEvent(CoordinatorTables& tables, RunRecord& run, int32_t rank,
                    const control::v1::WorkerEvent& event) {
   if (event.has_dropped()) {

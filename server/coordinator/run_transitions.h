@@ -6,17 +6,17 @@
 
 namespace annulus {
 
-// A run from its placement to its end: what workers report of shards, and what follows.
+// A run from its placement to its end: reports of workers about shards, and their consequences.
 
-// A worker's event about a shard. What speaks of a run that is over, of another worker's rank or of
-// a step that was not asked for changes nothing.
+// Handles a worker's event about a shard. Events of a run that is over, of another worker's rank,
+// or of a step that was not requested change nothing.
 void OnShardEvent(CoordinatorTables& tables, int64_t worker, const control::v1::WorkerEvent& event);
 
-// Takes device memory for runs whose shards are there, and issues segments: the next one while
-// the current one runs. The end of every event calls it.
+// Takes device memory for runs whose shards are complete, and issues segments: the next one while
+// the current one runs. Called at the end of every event.
 void AdvanceRuns(CoordinatorTables& tables);
 
-// The run cannot go on, though its job may: halts it and lets the job run again.
+// The run cannot continue, though its job may. Halts the run; the job runs again or ends.
 void LoseRun(CoordinatorTables& tables, int64_t run, const absl::Status& cause);
 
 }  // namespace annulus

@@ -45,7 +45,7 @@ void Prepare(CoordinatorTables& tables, RunRecord& run) {
   }
 }
 
-// By group, of the runs that are not over.
+// Load of a group by its runs that are not over.
 struct GroupLoad {
   int prepared = 0;
   int outstanding = 0;
@@ -63,7 +63,7 @@ std::map<int64_t, GroupLoad> LoadOfGroups(const CoordinatorTables& tables) {
   return loads;
 }
 
-// Its shards are there, and its group may prepare it.
+// True if the run's shards are complete and its group may prepare it.
 bool IsNext(const RunRecord& run, std::map<int64_t, GroupLoad>& loads) {
   return run.state == State::kReady && loads[run.group].prepared < kPreparedPerGroup;
 }
@@ -86,8 +86,8 @@ std::vector<int64_t> WorkersOf(const RunRecord& run) {
   return workers;
 }
 
-// How late one of the run's workers may come to its next segment, because it has those of other
-// groups before it. What its own group has to run, all of them have.
+// How late a worker of the run may come to its next segment because segments of other groups come
+// first. Segments of its own group are on all of the run's workers, so they cause no delay.
 absl::Duration AheadOf(const CoordinatorTables& tables, const RunRecord& run) {
   absl::Duration ahead = LongestOf(LaneTimes(tables), WorkersOf(run));
   for (const auto& [number, other] : tables.runs.all())
@@ -124,14 +124,15 @@ void Issue(CoordinatorTables& tables, RunRecord& run) {
   SetState(tables, *tables.jobs.Find(run.job), v1::Job::STATE_RUNNING);
 }
 
-// As in the queue, waiting counts: a stream of important runs starves none.
+// Waiting counts as in the queue, so that a stream of important runs starves none.
 int64_t ImportanceOf(const CoordinatorTables& tables, const RunRecord& run) {
   absl::Duration rest;
   return run.priority + absl::IDivDuration(WaitedFor(tables, run), kPriorityStep, &rest);
 }
 
-// The least served principal first; of its runs the most important, and of equal ones that whose
-// last segment is the longest ago. So a long run delays another one by a segment at a time.
+// The least served principal first; of its runs the most important one; of equal ones the one whose
+// last segment was issued the longest ago. So a long run delays another run by one segment at a
+// time.
 RunRecord* NextToIssue(CoordinatorTables& tables, int64_t group) {
   RunRecord* best = nullptr;
   std::tuple<double, int64_t, int64_t, int64_t> first;
@@ -150,9 +151,9 @@ RunRecord* NextToIssue(CoordinatorTables& tables, int64_t group) {
   return best;
 }
 
-// Whether the run's next segment would keep a group waiting that connects when its lanes have
-// nothing left to run: past the time at which they were to be through when it was opened, so that
-// it comes about.
+// True if the run's next segment would delay a group that connects when its lanes are empty: it
+// would end after the time that was predicted when the group was opened. Without this limit the
+// group might never form.
 bool DelaysAGroup(const CoordinatorTables& tables, const RunRecord& run) {
   const std::vector<int64_t> workers = WorkersOf(run);
   absl::Time until = absl::InfiniteFuture();
@@ -176,7 +177,7 @@ void PrepareRuns(CoordinatorTables& tables) {
     if (!IsNext(run, loads)) continue;
     if (!Claimed(run, claimed) && TakeDeviceMemory(tables, run)) {
       Prepare(tables, run);
-      tables.place_again = true;  // Those that AwaitedDevices has kept waiting.
+      tables.place_again = true;  // For jobs that AwaitedDevices has kept waiting.
       ++loads[run.group].prepared;
       continue;
     }

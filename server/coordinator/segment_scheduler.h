@@ -9,33 +9,37 @@
 
 namespace annulus {
 
-// When a group's runs get device memory and segments. Every command goes to all ranks of a run in
-// one event, so that the lanes of all workers are projections of one order and overlapping groups
-// cannot deadlock.
+// Decides when runs of groups get device memory and segments. Every command goes to all ranks of a
+// run in one event. The lanes of all workers are therefore projections of one order, and
+// overlapping groups cannot deadlock.
 
-// Sends Prepare to runs whose shards are there, in the order of placement, where all ranks have
+// Sends Prepare to runs whose shards are complete, in the order of placement, if all ranks have
 // room and the group has no two other runs prepared or running. An earlier run that waits for bytes
 // keeps later ones from taking them.
 void PrepareRuns(CoordinatorTables& tables);
 
-// Workers where the next run of a group waits for device memory, each with the number of the
-// earliest such job. Jobs of one rank that came later, and would take theirs when they are placed,
-// must not take what becomes free there before that run has enough; earlier ones may, so that a
-// stream of either kind starves nobody.
+// Workers on which the next run of a group waits for device memory, each with the number of the
+// earliest such job. Solo jobs take their device memory when they are placed. A solo job that came
+// later must not take memory that becomes free there before that run has enough. An earlier one
+// may. So neither kind can starve the other.
 std::map<int64_t, int64_t> AwaitedDevices(const CoordinatorTables& tables);
 
-// INTERNAL / SCHEDULE_MISMATCH unless all ranks have as many steps and for every pair send(a→b) =
-// receive(b←a).
+// INTERNAL / SCHEDULE_MISMATCH unless all ranks have the same number of steps, and send(a→b) =
+// receive(b←a) for every pair.
 absl::Status CheckPrepared(const RunRecord& run);
 
-// Into how many segments the run is cut.
+// Sets the number of segments of the run.
 void SetSegments(RunRecord& run);
 
-// Issues segments while a group has fewer than the limit outstanding: of its prepared and running
-// runs one goes on, that of the least served principal; of its runs the most important one, where
-// kPriorityStep of waiting for its turns counts as much as 1 of priority, then the one whose last
-// segment is the longest ago. None that would let a group wait for its workers for longer than was
-// predicted when it was opened (group_table.h).
+// Issues segments while a group has fewer than the limit outstanding. One of the group's prepared
+// and running runs continues:
+// - a run of the least served principal;
+// - of these, the most important one, where kPriorityStep of waiting for its turn counts as 1 of
+//   priority;
+// - of these, the one whose last segment was issued the longest ago.
+//
+// No segment is issued that would make a forming group wait for its workers longer than was
+// predicted when it was opened (state/group_table.h).
 void IssueSegments(CoordinatorTables& tables);
 
 }  // namespace annulus

@@ -25,7 +25,7 @@ absl::Status MixedWorkersError(const control::v1::Register& one,
                                {}});
 }
 
-// What a worker that does not serve a job lacks, and which one it is.
+// NOT_SERVED with the features that the worker lacks for the job, and the worker's name.
 absl::Status LackError(const control::v1::Register& worker, const Submission& job) {
   std::vector<Capability> lacks;
   for (const control::v1::Lack& lack : worker.lacks()) {
@@ -94,7 +94,7 @@ absl::Status FormationError(const CoordinatorTables& tables, int32_t size, const
 }
 
 absl::Status CheckAlike(const CoordinatorTables& tables, const Submission& job) {
-  // One that uses a state goes to the workers that hold it, whoever else there is.
+  // A job that uses a state runs on the workers of the state, whichever others are present.
   if (!job.spec.deterministic || job.spec.uses_state()) return absl::OkStatus();
   const WorkerRecord* first = nullptr;
   for (const auto& [number, worker] : tables.workers.all()) {

@@ -14,44 +14,47 @@
 
 namespace annulus {
 
-// Workers differ in what they serve: who is given a job is one of those that serve it.
+// Workers differ in the features that they serve. A job is given to workers that serve it.
 
-// Why a worker serves no job that uses a feature of the capability table; nullopt: it serves such.
+// The reason why a worker does not serve a feature of the capability table; nullopt if it does.
 std::optional<std::string> WhyLacking(const control::v1::Register& worker,
                                       absl::string_view feature);
 
-// Whether a worker lacks nothing that a job uses.
+// True if the worker serves every feature that the job uses.
 bool Serves(const control::v1::Register& worker, const Submission& job);
 
-// Whether the first `size` of `workers` serve it; unknown ones do not.
+// True if the first `size` of `workers` serve the job. Unknown workers do not.
 bool FirstServe(const CoordinatorTables& tables, const std::vector<int64_t>& workers, size_t size,
                 const Submission& job);
 
-// Whether workers that are there could run it on so many ranks: one that is ready, or the first
-// ones of a group that there is or will be. `family`: CoordinatorTables::Family.
+// True if present workers could run the job on `size` ranks: a ready worker, or the first ranks of
+// a present or future group. `family`: CoordinatorTables::Family.
 bool HasServers(const CoordinatorTables& tables, const std::vector<std::vector<int64_t>>& family,
                 int32_t size, const Submission& job);
 
-// Why groups in which it could run on so many ranks cannot be formed, of one of them; OK where no
+// The error of forming one of the groups on which the job could run with `size` ranks. OK if no
 // formation of any has failed.
 absl::Status FormationError(const CoordinatorTables& tables, int32_t size, const Submission& job);
 
-// Ready workers that serve it.
+// The number of ready workers that serve the job.
 int32_t ServerCount(const CoordinatorTables& tables, const Submission& job);
 
-// FAILED_PRECONDITION / MIXED_WORKERS for a deterministic job while workers that may be given it
-// differ in what decides about bits: where it runs would then show in its answer. OK for jobs that
-// use a state, which those that hold it serve.
+// FAILED_PRECONDITION / MIXED_WORKERS for a deterministic job while workers that may run it compute
+// with different bits. Its answer would then depend on where it runs. OK for jobs that use a state,
+// which run on the workers of the state.
 absl::Status CheckAlike(const CoordinatorTables& tables, const Submission& job);
 
-// UNIMPLEMENTED / NOT_SERVED with what a ready worker lacks where each lacks something, or, where
-// one that is not ready now lacks nothing, UNAVAILABLE / NO_WORKERS.
+// OK if a ready worker serves the job. Otherwise UNAVAILABLE / NO_WORKERS if a worker that is not
+// ready now serves it, or UNIMPLEMENTED / NOT_SERVED with the features that a ready worker lacks.
 absl::Status CheckAnyServes(const CoordinatorTables& tables, const Submission& job);
 
-// OK where they are alike and HasServers for the ranks that a request asks for (0: one), or no
-// worker lacks anything. Else as CheckAlike, as CheckAnyServes, or, where some serve it, but too
-// few or no group of them, FAILED_PRECONDITION / INSUFFICIENT_WORKERS: as where all workers are
-// alike, others may come.
+// Checks that workers can serve a request with `world_size` ranks (0: one), in this order:
+// - the error of CheckAlike;
+// - OK if HasServers;
+// - the error of CheckAnyServes;
+// - OK if every ready worker serves the job: others may still come;
+// - FAILED_PRECONDITION / INSUFFICIENT_WORKERS if some workers serve it, but too few, or not in one
+//   group.
 absl::Status CheckServers(const CoordinatorTables& tables, int32_t world_size,
                           const Submission& job);
 

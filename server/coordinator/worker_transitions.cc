@@ -36,7 +36,7 @@ void ArmTimer(CoordinatorTables& tables, const WorkerRecord& worker) {
                     worker.suspect ? lost : std::min(lost, SuspectAt(tables, worker)));
 }
 
-// Commands outside the numbering.
+// Sends a command that is not numbered.
 void SendUnnumbered(CoordinatorTables& tables, const WorkerRecord& worker, WorkerCommand command) {
   command.set_term(tables.term);
   command.set_ack(worker.events_received);
@@ -55,12 +55,12 @@ void SetSuspect(CoordinatorTables& tables, WorkerRecord& worker, bool suspect) {
   if (worker.suspect == suspect) return;
   worker.suspect = suspect;
   tables.place_again = true;
-  if (!suspect) ++tables.membership_epoch;  // Plans are made for those that are ready.
+  if (!suspect) ++tables.membership_epoch;  // Plans are made for ready workers.
   tables.Log(LogLevel::kInfo, kNoJob,
              absl::StrCat("worker ", worker.slot(), suspect ? " is suspect" : " is back"));
 }
 
-// An earlier term's shards and groups: freed before the worker gets work.
+// Shards and groups of an earlier term must be freed before the worker gets work.
 void ClearLeftovers(CoordinatorTables& tables, WorkerRecord& worker) {
   for (const control::v1::ShardKey& shard : worker.info.resident_shards()) {
     WorkerCommand command;
@@ -80,7 +80,7 @@ void Accept(CoordinatorTables& tables, int64_t connection, const WorkerEvent& ev
   WorkerRecord& worker = tables.workers.Add(
       {tables.options.max_unacknowledged, tables.options.max_unacknowledged_bytes});
   worker.info = event.register_();
-  worker.rates = *RatesFromProto(worker.info.rates());  // CheckRegister has seen them.
+  worker.rates = *RatesFromProto(worker.info.rates());  // CheckRegister has checked them.
   worker.connection = connection;
   worker.last_heard = tables.now;
   if (worker.info.highest_term() > 0 && worker.info.highest_term() < tables.term &&
@@ -118,7 +118,8 @@ void Reconnect(CoordinatorTables& tables, WorkerRecord& worker, int64_t connecti
   ArmTimer(tables, worker);
 }
 
-// A worker knows a higher term: this one must be passed, and all that was said in it is void.
+// A worker has seen a higher term. The new term must be higher still. Everything of the present
+// term is void.
 void RaiseTerm(CoordinatorTables& tables, int64_t above) {
   tables.Log(LogLevel::kWarning, kNoJob,
              absl::StrCat("a worker knows term ", above, ": begins a new one"));
@@ -133,11 +134,11 @@ void RaiseTerm(CoordinatorTables& tables, int64_t above) {
 
 void OnRegister(CoordinatorTables& tables, int64_t connection, const WorkerEvent& event) {
   const int64_t known = HighestTermOf(event);
-  // Who is refused changes nothing, whatever it says of terms.
+  // A refused worker changes nothing, whichever term it names.
   RegistrationVerdict verdict = JudgeRegistration(tables, event);
   if (verdict.kind != RegistrationVerdict::Kind::kRefuse && known > tables.term) {
     RaiseTerm(tables, known);
-    verdict.kind = RegistrationVerdict::Kind::kAccept;  // Nobody is left whom it could meet.
+    verdict.kind = RegistrationVerdict::Kind::kAccept;  // No worker of the old term is left.
   }
   switch (verdict.kind) {
     case RegistrationVerdict::Kind::kRefuse:
@@ -157,7 +158,7 @@ void OnRegister(CoordinatorTables& tables, int64_t connection, const WorkerEvent
   }
 }
 
-// False when the event is to be left alone.
+// True if the event must be handled.
 bool TakeNumber(CoordinatorTables& tables, WorkerRecord& worker, const WorkerEvent& event) {
   if (event.has_beat()) return true;
   if (event.id() == worker.events_received + 1) {
@@ -177,7 +178,7 @@ void OnBeat(CoordinatorTables& tables, WorkerRecord& worker, const control::v1::
   SendUnnumbered(tables, worker, std::move(command));
 }
 
-// True when it was the answer to what ClearLeftovers sent.
+// True if the event answers a command of ClearLeftovers.
 bool TakeLeftover(CoordinatorTables& tables, WorkerRecord& worker, const WorkerEvent& event) {
   const std::string key = event.has_dropped() ? event.dropped().shard().SerializeAsString()
                           : event.has_group_closed()
@@ -224,7 +225,7 @@ void OnWorkerSaid(CoordinatorTables& tables, const event::WorkerSaid& said) {
   worker->log.Acknowledge(said.event.ack());
   if (worker->suspect) {
     SetSuspect(tables, *worker, false);
-    ArmTimer(tables, *worker);  // A suspect one's is for the end of its lease.
+    ArmTimer(tables, *worker);  // A suspect worker's timer is for the end of its lease.
   }
   if (TakeNumber(tables, *worker, said.event)) Dispatch(tables, *worker, said.event);
 }
@@ -277,7 +278,7 @@ void LoseWorker(CoordinatorTables& tables, int64_t number, absl::string_view cau
   LeaveGroups(tables, number, lost);
   for (const auto& [run, rank] : ranks) {
     const RunRecord& record = *tables.runs.Find(run);
-    // What has been fetched is not needed again.
+    // Fetched outputs are not needed again.
     if (!(record.state == RunRecord::State::kDraining && record.ranks[rank].drained)) {
       LoseRun(tables, run, lost);
     }

@@ -8,22 +8,23 @@ namespace annulus {
 
 // Membership: registration, leases, fencing, leaving.
 
-// The first message of a connection must be Register. Events of another term, and numbers already
-// seen, change nothing; a number that skips one ends the connection, and the worker sends again.
+// Handles a message of a worker. The first message of a connection must be Register. Events of
+// another term and repeated numbers change nothing. A number that skips one ends the connection,
+// and the worker sends again.
 void OnWorkerSaid(CoordinatorTables& tables, const event::WorkerSaid& said);
 
-// The stream is over: the worker is suspect at once, and lost when its lease runs out.
+// The stream is over. The worker is suspect at once, and lost when its lease runs out.
 void OnWorkerGone(CoordinatorTables& tables, int64_t connection);
 
-// Looks at the lease.
+// Checks the lease.
 void OnWorkerTimer(CoordinatorTables& tables, int64_t worker);
 
-// The incarnation is lost for good: its groups abort, its jobs run again, its connection ends.
+// The incarnation is lost: its groups abort, its jobs run again, its connection ends with
+// `farewell`.
 void LoseWorker(CoordinatorTables& tables, int64_t worker, absl::string_view cause,
                 const absl::Status& farewell);
 
-// Tells workers that leave and hold nothing any more that they may go. The end of every event calls
-// it.
+// Sends Drain to leaving workers that hold nothing any more. Called at the end of every event.
 void ReleaseLeaving(CoordinatorTables& tables);
 
 }  // namespace annulus

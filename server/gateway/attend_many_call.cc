@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// The caller's, so that it must not have to read the word of it.
+// The caller has cancelled the call, so the end has no details to read.
 grpc::Status Cancelled() {
   return grpc::Status(grpc::StatusCode::CANCELLED, "the call was cancelled");
 }
@@ -53,7 +53,7 @@ AttendManyCall* AttendManyCall::Start(grpc::CallbackServerContext* context,
 
 void AttendManyCall::Rest() {
   const std::weak_ptr<AttendManyCall> weak = call_self_;
-  // Without the lock: another call may have to leave.
+  // Without the lock, because another call may have to leave.
   std::shared_ptr<void> rest = resting_->Add([weak](IdleCalls::Why why) {
     const std::shared_ptr<AttendManyCall> self = weak.lock();
     if (self == nullptr) return;
@@ -92,7 +92,7 @@ void AttendManyCall::OnReadDone(bool ok) {
     patience_ = nullptr;
     if (finished_) return;
     if (!ok) return FinishLocked(grpc::Status::OK);
-    leaves_.reset();  // Too late.
+    leaves_.reset();  // Too late: a job has come.
     has_had_job_ = true;
   }
   uint64_t tag = 0;
@@ -158,10 +158,10 @@ void AttendManyCall::OnOutput(std::vector<TensorChunk> chunks, Credit credit) {
 }
 
 void AttendManyCall::OnDone(const absl::Status& status, const v1::JobStats& stats) {
-  std::shared_ptr<AttendManyCall> self;  // These go without the lock.
+  std::shared_ptr<AttendManyCall> self;  // These are destroyed without the lock.
   std::shared_ptr<JobSession> session;
   std::deque<Output> dropped;
-  std::vector<TensorChunk> unsent;  // Of a job that was not placed.
+  std::vector<TensorChunk> unsent;  // Inputs of a job that was not placed.
   MutexLock lock(&mutex_);
   unsent = std::exchange(inputs_, {});
   self = std::move(session_self_);
@@ -199,12 +199,12 @@ void AttendManyCall::EndJobLocked(grpc::ByteBuffer message) {
 }
 
 void AttendManyCall::OnWriteDone(bool ok) {
-  Output written;  // Its credit may run other code when it goes: after the lock.
+  Output written;  // Destroyed after the lock: its credit may run other code.
   {
     MutexLock lock(&mutex_);
     written = std::move(outputs_.front());
     outputs_.pop_front();
-    if (finished_ || !ok) return;  // A broken call is followed by OnCancel.
+    if (finished_ || !ok) return;  // OnCancel follows a broken call.
     if (!outputs_.empty()) return StartWrite(&outputs_.front().message);
     if (!std::exchange(ended_, false)) return;
     unread_.reset();

@@ -72,7 +72,7 @@ absl::StatusOr<StartedJob> ParseStart(const grpc::ByteBuffer& message, absl::Tim
   }
   ASSIGN_OR_RETURN(job.options, JobOptionsOf(start.spec(), start.execution(), deadline, options));
   job.options.request.set_request_id(start.request_id());
-  // What has passed through is gone: only the caller can send it again.
+  // Data that has passed through is gone: only the caller can send it again.
   job.options.request.set_single_attempt(true);
   const AttentionSpec& spec = job.options.spec;
   job.inputs = {TensorTable(spec), spec.q_rows(), spec.kv_rows()};

@@ -15,9 +15,9 @@ using AttentionServiceBase =
             v1::Attention::WithRawCallbackMethod_GetServerInfo<
                 v1::Attention::WithRawCallbackMethod_MergePartials<v1::Attention::Service>>>>>;
 
-// The public Attention service, whose requests come raw, to be counted before they are parsed: one
-// address for every client. Translates and delegates. The server
-// that it is registered with must be shut down before it goes.
+// The public Attention service: one address for every client. It converts and delegates. Requests
+// are raw, so that their parts are counted before parsing. The server that it is registered with
+// must be shut down before it is destroyed.
 class AttentionService final : public AttentionServiceBase {
  public:
   explicit AttentionService(GatewayServiceOptions options)
@@ -40,10 +40,10 @@ class AttentionService final : public AttentionServiceBase {
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* AttendMany(
       grpc::CallbackServerContext* context) override;
 
-  // Waits for the end of every Attend, AttendInline and MergePartials call, and of what AttendMany
-  // calls are at work on: false at the deadline.
+  // Waits for the end of every Attend, AttendInline and MergePartials call, and of the jobs of
+  // AttendMany calls. False at the deadline.
   bool WaitUntilIdle(absl::Time deadline) { return gate_.WaitUntilEmpty(deadline); }
-  // AttendMany calls without a job end, now and from now on.
+  // Ends AttendMany calls without a job, now and from now on.
   void EndResting() { resting_.Close(); }
 
  private:

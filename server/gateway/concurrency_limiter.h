@@ -8,19 +8,19 @@
 
 namespace annulus {
 
-// Counts the calls that the gateway serves, and lets no more in than it has memory for.
+// Limits the number of calls that the gateway serves at once, so that its memory suffices.
 // Thread-safe.
 class ConcurrencyLimiter {
  public:
   explicit ConcurrencyLimiter(int limit);
 
-  // A place until the last copy goes, which may be after the gate. RESOURCE_EXHAUSTED /
-  // TOO_MANY_CALLS.
+  // Returns a place, held until the last copy is destroyed, which may be after this object.
+  // RESOURCE_EXHAUSTED / TOO_MANY_CALLS.
   absl::StatusOr<std::shared_ptr<void>> Enter();
-  // Gives the place to others, before its call is over. Until the last copy of what comes back goes
-  // the call is still waited for; null for no place.
+  // Frees the place for others before its call is over. WaitUntilEmpty still waits for the call
+  // until the last copy of the result is destroyed. Null for no place.
   std::shared_ptr<void> Leave(std::shared_ptr<void> place);
-  // False when somebody is still inside, or waited for, at the deadline, by base/steady_time.h.
+  // Waits until no call is inside or leaving. False at the deadline, by base/steady_time.h.
   bool WaitUntilEmpty(absl::Time deadline);
 
  private:

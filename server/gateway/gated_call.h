@@ -19,15 +19,15 @@
 
 namespace annulus {
 
-// What all inline calls share.
+// Resources that all inline calls share.
 struct InlineResources {
   ConcurrencyLimiter* gate = nullptr;
   InlineWorkers* queue = nullptr;
   absl::Duration answer_patience;  // See GatewayServiceOptions.
 };
 
-// A unary call that is at work, with a place in the gate and a share of the queue's budget, until
-// its answer is made: who does not read it keeps nobody out. The resources outlive it.
+// A running unary call. It has a place in the gate and a share of the queue's budget until its
+// answer is made: a caller that does not read keeps nobody out. The resources outlive the call.
 template <typename Request, typename Response>
 class GatedCall : public UnaryCall {
  protected:
@@ -37,18 +37,19 @@ class GatedCall : public UnaryCall {
         gate_(resources.gate),
         queue_(resources.queue) {}
 
-  // First. RESOURCE_EXHAUSTED / TOO_MANY_CALLS, and those of TakeRequest.
+  // Must come first. RESOURCE_EXHAUSTED / TOO_MANY_CALLS, then those of TakeRequest.
   absl::Status Enter(const grpc::ByteBuffer* arrived) {
     ASSIGN_OR_RETURN(place_, gate_->Enter());
     return TakeRequest(arrived, &request_);
   }
-  // The share, which is the caller's too. Errors: those of InlineWorkers.
+  // Reserves a share of the budget. The call and the caller of this function hold it. Errors: those
+  // of InlineWorkers::Reserve.
   absl::StatusOr<std::shared_ptr<void>> Reserve(int64_t bytes) {
     ASSIGN_OR_RETURN(share_, queue_->Reserve(bytes));
     return share_;
   }
   void Post(std::function<void()> work) { queue_->Post(std::move(work)); }
-  // Instead of End. Of the request nothing is left then.
+  // Replaces End. It frees the request.
   void Leave(const absl::Status& status) {
     Request().Swap(&request_);
     share_ = nullptr;
@@ -62,7 +63,7 @@ class GatedCall : public UnaryCall {
  private:
   ConcurrencyLimiter* const gate_;
   InlineWorkers* const queue_;
-  // In the gate, until the answer is made; until it is read.
+  // `place_`: in the gate until the answer is made. `leaving_`: from then on until it is read.
   std::shared_ptr<void> place_, leaving_;
   std::shared_ptr<void> share_;
 };

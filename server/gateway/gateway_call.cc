@@ -59,7 +59,7 @@ void GatewayCall::OnReadDone(bool ok) {
     const absl::Status status =
         ok ? StartJob(message) : StartError("the stream ended before its start message");
     if (!status.ok()) End(status);
-    return;  // The job's placement, which may be behind us, has asked for more.
+    return;  // OnPlaced requests the next read; it may have run already.
   }
   if (!ok) {
     return session->CloseInputs();
@@ -68,8 +68,8 @@ void GatewayCall::OnReadDone(bool ok) {
     return session->Cancel(std::move(status));
   }
   {
-    // Only now: another thread's credit starts the next read, which may bring the end of the
-    // inputs, and that must not overtake these chunks.
+    // Set only now: another thread's credit starts the next read. The read may bring the end of
+    // the inputs, which must not overtake these chunks.
     MutexLock lock(&mutex_);
     reading_ = false;
   }
@@ -121,7 +121,8 @@ void GatewayCall::Push(std::vector<TensorChunk> chunks) {
     ++unsent_;
     session = session_;
   }
-  // When the last copy goes, the message's bytes have left, and there is room for another.
+  // The last copy is destroyed when the message's bytes have been sent. There is then room for
+  // another message.
   Credit credit(nullptr, [self = call](void*) {
     {
       MutexLock lock(&self->mutex_);
@@ -138,7 +139,7 @@ void GatewayCall::ReadMore() {
     MutexLock lock(&mutex_);
     if (!placed_ || session_ == nullptr || reading_ || finished_ || end_) return;
     first = std::exchange(first_, {});
-    // The end of the inputs must not overtake them.
+    // The end of the inputs must not overtake these chunks.
     if (first.empty() && (closed_ || unsent_ >= options_.max_unsent_messages)) return;
     reading_ = true;
     if (first.empty()) return StartRead(&in_);
@@ -202,7 +203,7 @@ void GatewayCall::OnDone(const absl::Status& status, const v1::JobStats& stats) 
     WriteAnswer();
     End(status);
   }
-  std::shared_ptr<JobSession> session;  // The request goes with it, without the lock.
+  std::shared_ptr<JobSession> session;  // Destroyed without the lock, with its request.
   MutexLock lock(&mutex_);
   session = std::move(session_);
   if (finished_ || end_) return;
@@ -227,11 +228,11 @@ void GatewayCall::WriteNextLocked() {
 }
 
 void GatewayCall::OnWriteDone(bool ok) {
-  Output written;  // Its credit may run other code when it goes: after the lock.
+  Output written;  // Destroyed after the lock: its credit may run other code.
   MutexLock lock(&mutex_);
   written = std::move(outputs_.front());
   outputs_.pop_front();
-  if (finished_ || !ok) return;  // A broken call is followed by OnCancel.
+  if (finished_ || !ok) return;  // OnCancel follows a broken call.
   if (!outputs_.empty()) return WriteNextLocked();
   if (end_) FinishLocked();
 }

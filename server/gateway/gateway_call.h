@@ -23,17 +23,17 @@
 
 namespace annulus {
 
-// One Attend call: reads the caller's messages into a JobSession and writes what the session gives.
-// Inputs are read only while fewer than max_unsent_messages wait to leave; an output's credit is
-// dropped when it has been written. So a slow side slows the other one, and memory stays what the
-// credits allow. A small job, whose inputs all came with the start and which takes no time to speak
-// of, is answered by one message, where its turn comes soon.
+// One Attend call: passes the caller's messages to a JobSession and writes the session's outputs.
+// Inputs are read only while fewer than max_unsent_messages wait to be sent. The credit of an
+// output is dropped when it has been written. So a slow side slows down the other one, and memory
+// is bounded by the credits. A small job has all inputs in the start message and a short predicted
+// time. It is answered by one message if its turn comes soon.
 class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                     private JobObserver {
  public:
-  // The reactor of a new call; it deletes itself. Its start message asks for a place in the gate,
-  // which it has until it is over, or its whole answer waits for its caller. `options` and `gate`
-  // outlive it.
+  // The reactor of a new call; it deletes itself. Its start message takes a place in `gate`. The
+  // call keeps the place until it is over, or until its whole answer waits for the caller.
+  // `options` and `gate` outlive the call.
   static GatewayCall* Start(grpc::CallbackServerContext* context,
                             const GatewayServiceOptions& options, ConcurrencyLimiter* gate);
 
@@ -46,55 +46,58 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   GatewayCall(grpc::CallbackServerContext* context, const GatewayServiceOptions& options,
               ConcurrencyLimiter* gate);
 
-  // Reactions of the call.
+  // Called by gRPC.
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
 
-  // Reactions of the session.
+  // Called by the session.
   void OnPlaced(const std::string& job_id, const v1::Plan& plan) override;
   void OnProgress(const JobProgress&) override {}
   void OnOutput(std::vector<TensorChunk> chunks, Credit credit) override;
   void OnDone(const absl::Status& status, const v1::JobStats& stats) override;
 
-  // Reads the first message, for which there is a time.
+  // Reads the first message, with a time limit.
   void AwaitStart() EXCLUDES(mutex_);
   absl::Status StartJob(const grpc::ByteBuffer& message);
   absl::Status TakeChunks(const grpc::ByteBuffer& message);
   void Push(std::vector<TensorChunk> chunks) EXCLUDES(mutex_);
   void ReadMore() EXCLUDES(mutex_);
-  // What waits of a small job's answer, as a message of its own.
+  // Writes the waiting part of a small job's answer as a message of its own.
   void WriteAnswer() EXCLUDES(mutex_);
   void WriteAnswerLocked() REQUIRES(mutex_);
   void Write(Output output) EXCLUDES(mutex_);
-  // With the end, where it is a good one and nothing else waits.
+  // Writes the next message, together with an OK end if nothing else waits.
   void WriteNextLocked() REQUIRES(mutex_);
-  // Ends the call with `status`: at once when it is an error, else after what is queued.
+  // Ends the call with `status`: at once for an error, otherwise after the queued messages.
   void End(const absl::Status& status) EXCLUDES(mutex_);
-  // What was queued and is not written is returned, to be let go after the lock.
+  // Returns the messages that were queued and are not written, to be destroyed after the lock.
   std::deque<Output> EndLocked(const absl::Status& status) REQUIRES(mutex_);
-  // With end_.
+  // Finishes with end_.
   void FinishLocked() REQUIRES(mutex_);
-  // It has ended, and what is queued is still to be read. Who does not read keeps nobody out.
+  // The call has ended, and queued messages are still to be read. Starts the time limit for
+  // reading, and frees the place after an OK end, so that a caller that does not read keeps nobody
+  // out.
   void AwaitReaderLocked() REQUIRES(mutex_);
 
   const GatewayServiceOptions& options_;
   ConcurrencyLimiter* const gate_;
   const absl::Time deadline_;  // By base/steady_time.h.
   SlowReaderGuard unread_end_;
-  // In the gate, from the start to a good end; then until that is read.
+  // `place_`: in the gate from the start to an OK end. `leaving_`: from then on until the end is
+  // read.
   std::shared_ptr<void> place_, leaving_;
   // The call and the session each keep this alive until they are done.
   std::shared_ptr<GatewayCall> call_self_, session_self_;
   grpc::ByteBuffer in_;
-  InputShape inputs_;  // Of the reads, which follow one another.
-  bool fits_ = false;  // All inputs have come with the start, and a message holds the outputs.
+  InputShape inputs_;  // Used by the reads, which are sequential.
+  bool fits_ = false;  // All inputs came with the start, and one message holds the outputs.
 
   Mutex mutex_;
-  std::unique_ptr<SharedTimer> first_message_ GUARDED_BY(mutex_);  // Until it is here.
+  std::unique_ptr<SharedTimer> first_message_ GUARDED_BY(mutex_);  // Until the first message.
   std::shared_ptr<JobSession> session_ GUARDED_BY(mutex_);         // Until the job's end.
-  std::vector<TensorChunk> first_ GUARDED_BY(mutex_);  // Of the start message, until it is placed.
+  std::vector<TensorChunk> first_ GUARDED_BY(mutex_);  // Chunks of the start message, until placed.
   std::deque<Output> outputs_ GUARDED_BY(mutex_);      // The first one is being written.
   std::optional<absl::Status> end_ GUARDED_BY(mutex_);
   JobAnswer answer_ GUARDED_BY(mutex_);
@@ -102,7 +105,7 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
       GUARDED_BY(mutex_);  // How long a small job's answer waits.
   bool placed_ GUARDED_BY(mutex_) = false;
   bool reading_ GUARDED_BY(mutex_) = false;
-  bool closed_ GUARDED_BY(mutex_) = false;  // The caller has sent all.
+  bool closed_ GUARDED_BY(mutex_) = false;  // The caller has sent everything.
   bool cancelled_ GUARDED_BY(mutex_) = false;
   bool finished_ GUARDED_BY(mutex_) = false;  // No operation may be started any more.
   int unsent_ GUARDED_BY(mutex_) = 0;

@@ -13,7 +13,7 @@ struct IdleCalls::State {
 
   const size_t limit;
   Mutex mutex;
-  std::map<uint64_t, Leave> calls GUARDED_BY(mutex);  // In the order they came.
+  std::map<uint64_t, Leave> calls GUARDED_BY(mutex);  // In order of arrival.
   uint64_t last GUARDED_BY(mutex) = 0;
   bool closed GUARDED_BY(mutex) = false;
 };
@@ -35,9 +35,9 @@ std::shared_ptr<void> IdleCalls::Add(Leave leave) {
     }
   }
   if (oldest) oldest(Why::kMadeRoom);
-  // Points to something, for null means that there is no rest.
+  // Must not be null, as null means that the call must leave.
   return std::shared_ptr<void>(state_.get(), [state = state_, call](void*) {
-    Leave gone;  // Without the lock.
+    Leave gone;  // Destroyed without the lock.
     MutexLock lock(&state->mutex);
     const auto it = state->calls.find(call);
     if (it == state->calls.end()) return;

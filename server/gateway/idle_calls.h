@@ -7,19 +7,20 @@
 
 namespace annulus {
 
-// Calls that are open and have nothing to do until their callers say more. Only so many rest: who
-// comes then sends the one away that has rested longest. Thread-safe.
+// Open calls that wait for their callers' next message. Their number is limited: a call above the
+// limit displaces the one that has waited longest. Thread-safe.
 class IdleCalls {
  public:
   explicit IdleCalls(size_t limit);
 
   enum class Why { kMadeRoom, kClosed };
   using Leave = std::function<void(Why)>;
-  // A call rests until the last copy of what comes back goes, which may be after this object; null:
-  // it must leave, for all have. Meanwhile `leave` is called, at most once, by whoever adds another
-  // or closes, perhaps while the last copy goes or just after: it ends the call.
+  // Adds a call. It rests until the last copy of the result is destroyed, which may be after this
+  // object. Null: the call must leave, as Close was called. `leave` ends the call. It is called at
+  // most once, by a thread that adds another call or closes, perhaps while the last copy is
+  // destroyed or just after.
   std::shared_ptr<void> Add(Leave leave);
-  // All leave, and nobody rests any more.
+  // Ends all resting calls; later ones must leave at once.
   void Close();
 
  private:

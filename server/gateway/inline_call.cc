@@ -15,8 +15,8 @@
 namespace annulus {
 namespace {
 
-// The tensors of a call. Sessions and gRPC hold it for as long as they may read; it knows nothing
-// of the call, which holds the session: else neither would ever go.
+// The tensors of a call. Sessions and gRPC hold them as long as they may read. They do not refer to
+// the call, which holds the session: such a cycle would never be freed.
 struct InlineMemory {
   std::shared_ptr<void> reservation;
   std::vector<std::vector<std::byte>> tensors;
@@ -49,7 +49,7 @@ class InlineCall : public GatedCall<v1::AttendInlineRequest, v1::AttendInlineRes
     return absl::OkStatus();
   }
 
-  // A caller that is gone gets nothing made. True: the call is over.
+  // True if the caller has cancelled; the call is then over and nothing is made for it.
   bool EndIfCancelled() {
     {
       MutexLock lock(&mutex_);
@@ -59,7 +59,7 @@ class InlineCall : public GatedCall<v1::AttendInlineRequest, v1::AttendInlineRes
     return true;
   }
 
-  // What the call holds is small from now on.
+  // Frees what the call holds, then leaves the gate.
   void Leave(const absl::Status& status) {
     memory_ = nullptr;
     job_ = JobOptions();
@@ -102,7 +102,7 @@ class InlineCall : public GatedCall<v1::AttendInlineRequest, v1::AttendInlineRes
   void OnOutput(std::vector<TensorChunk>, Credit) override {}
   void OnDone(const absl::Status& status, const v1::JobStats& stats) override {
     const std::shared_ptr<InlineCall> self = std::move(session_self_);
-    std::shared_ptr<JobSession> session;  // Its spec goes with it.
+    std::shared_ptr<JobSession> session;  // Destroyed with its spec.
     {
       MutexLock lock(&mutex_);
       session = std::move(session_);

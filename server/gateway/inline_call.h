@@ -9,9 +9,9 @@
 
 namespace annulus {
 
-// The reactor of one AttendInline call. Tensors are made, and digests taken, on the queue's
-// threads; they count against `options.max_inline_bytes` through the queue until the answer is on
-// its way. Pointers outlive the call.
+// The reactor of one AttendInline call. Threads of the queue make tensors and digests. Tensors
+// count against `options.max_inline_bytes` through the queue until the answer is being sent. The
+// pointers outlive the call.
 grpc::ServerUnaryReactor* StartInlineCall(grpc::CallbackServerContext* context,
                                           const grpc::ByteBuffer* arrived,
                                           grpc::ByteBuffer* response,

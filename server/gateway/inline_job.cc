@@ -40,7 +40,7 @@ const v1::InlineTensor& TensorOf(const v1::InlineTensors& tensors, TensorId id) 
   }
 }
 
-// [rows, heads, dim] as a caller gives them: a bit mask has a number for each key.
+// [rows, heads, dim] of a typed tensor; a bit mask has one number for each key.
 std::vector<int64_t> TypedShape(const AttentionSpec& spec, const TensorInfo& info) {
   const int64_t dim = info.id == TensorId::kBitMask ? BiasAndMaskInputs(spec).width : info.dim;
   return {RowsOf(info, spec), info.heads, dim};
@@ -65,7 +65,7 @@ absl::Status FillBits(const v1::InlineTensor& tensor, const std::string& path, i
   return absl::OkStatus();
 }
 
-// A tensor that the spec does not ask for would be dropped.
+// A tensor that the spec does not ask for would be dropped silently.
 absl::Status CheckAsked(const v1::InlineTensors& tensors, const std::vector<TensorInfo>& table) {
   const auto check = [&](bool given, TensorId id) {
     if (!given || FindTensor(table, id) != nullptr) return absl::OkStatus();
@@ -77,7 +77,8 @@ absl::Status CheckAsked(const v1::InlineTensors& tensors, const std::vector<Tens
   return check(tensors.has_bit_mask(), TensorId::kBitMask);
 }
 
-// In a bias −inf hides: a number that its type does not hold must not become that.
+// A bias of −inf hides a pair. A finite number that the element type cannot hold must not become
+// −inf.
 absl::Status CheckStillFinite(const v1::InlineTensor& tensor, const std::string& path,
                               DataType dtype, const Bytes& bytes) {
   const auto count = static_cast<size_t>(tensor.values_size());
@@ -168,7 +169,7 @@ absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
   }
   int64_t bytes = 0, answer = 0;
   for (const TensorInfo& info : TensorTable(spec)) {
-    // Validated sizes are far from overflow one by one; their sum is bounded at each step.
+    // Validated sizes are far from overflow one by one. Their sum is checked at each step.
     bytes += RowsOf(info, spec) * info.row_bytes();
     if (bytes > kMaxInlineBytes) {
       return InvalidField("LIMIT_EXCEEDED", "spec.sequences",

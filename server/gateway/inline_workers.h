@@ -11,23 +11,23 @@
 
 namespace annulus {
 
-// Threads, one by default, for work that gRPC's own must not do, and a budget for its memory.
-// Thread-safe.
+// Threads, one by default, for work that must not run on gRPC's threads, and a budget for its
+// memory. Thread-safe.
 class InlineWorkers {
  public:
   struct Options {
     int threads = 1;
-    // The most bytes that reservations hold together.
+    // The most bytes that all reservations hold together.
     int64_t budget_bytes = 0;
   };
   explicit InlineWorkers(Options options);
 
-  // A share of the budget until the last copy goes, which may be after the queue.
-  // RESOURCE_EXHAUSTED / QUEUE_FULL where others hold too much; INVALID_ARGUMENT / LIMIT_EXCEEDED
-  // for more than the whole budget.
+  // A share of the budget, held until the last copy is destroyed, which may be after this object.
+  // Errors: INVALID_ARGUMENT / LIMIT_EXCEEDED for more than the whole budget; RESOURCE_EXHAUSTED /
+  // QUEUE_FULL if other shares leave too little.
   absl::StatusOr<std::shared_ptr<void>> Reserve(int64_t bytes);
 
-  // What is posted is bounded by the calls at work (ConcurrencyLimiter).
+  // The number of running calls (ConcurrencyLimiter) bounds the posted work.
   void Post(std::function<void()> work) { queue_.PostAlways(std::move(work)); }
 
  private:

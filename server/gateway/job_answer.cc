@@ -20,7 +20,7 @@ void JobAnswer::Accept(const std::string& job_id, const v1::Plan& plan) {
   v1::AttendResponse::Accepted& accepted = *response_.mutable_accepted();
   accepted.set_job_id(job_id);
   *accepted.mutable_plan() = plan;
-  // The caller talks to this address only: where shards live is not its business.
+  // The caller talks to this address only and needs no endpoints.
   for (v1::ShardPlan& shard : *accepted.mutable_plan()->mutable_shards()) {
     shard.clear_endpoint();
     shard.clear_ticket();

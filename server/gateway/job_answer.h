@@ -12,23 +12,24 @@
 
 namespace annulus {
 
-// What a caller is told of its job, and what of it waits to be told together: the word that the job
-// was accepted, with its first outputs and its end. One job after another. Not thread-safe.
+// The answer to a job, and the part of it that waits to be sent together: `accepted`, with the
+// first outputs and the end. One job after another. Not thread-safe.
 class JobAnswer {
  public:
-  // Of the job whose answer begins: every message says it.
+  // Sets the tag of the job whose answer begins. Every message has it.
   void SetTag(uint64_t tag) { tag_ = tag; }
-  // The job was placed, and the word waits. Endpoints are left out of the plan.
+  // The job was placed. `accepted` waits, without the endpoints of the plan.
   void Accept(const std::string& job_id, const v1::Plan& plan);
-  // Whether something waits.
+  // True if a part waits.
   bool waits() const { return response_.has_accepted(); }
-  // Outputs join what waits. False where nothing does, or they would be too many: left alone.
+  // Adds outputs to the waiting part. Returns false and does nothing if no part waits, or if the
+  // outputs would be too many.
   bool Add(std::vector<TensorChunk>* chunks);
-  // What waits, as a message of its own.
+  // The waiting part as a message of its own.
   grpc::ByteBuffer Take();
-  // The same with the last word.
+  // Same with `done`.
   grpc::ByteBuffer Done(const v1::JobStats& stats);
-  // Likewise, without the outputs.
+  // Same with `error`, without the outputs.
   grpc::ByteBuffer Failed(const absl::Status& status);
   // Outputs as messages of their own.
   std::vector<grpc::ByteBuffer> Outputs(const std::vector<TensorChunk>& chunks) const;
@@ -39,8 +40,8 @@ class JobAnswer {
   uint64_t tag_ = 0;
 };
 
-// By its plan, a job that takes no time to speak of: who waits for its end does not miss the word
-// that it was accepted. A long plan is not to be one message with the outputs.
+// True if the plan predicts a time so short that a caller that waits for the end does not miss
+// `accepted`. A plan that is too large to share a message with the outputs is not short.
 bool IsShort(const v1::Plan& plan);
 
 }  // namespace annulus

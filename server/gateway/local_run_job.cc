@@ -25,7 +25,8 @@ class LocalCall final : public RunJobCall,
              const CoordinatorOptions& options) {
     auto submission = MakeSubmission(request, options);
     if (!submission.ok()) return EndNow(submission.status());
-    // Whoever asks keeps the request and its spec until the job ends: about as much once more.
+    // The caller keeps the request and its spec until the job ends: about the same number of bytes
+    // again.
     const int64_t caller_bytes = (*submission)->bytes;
     event::RunJob event{number_, kAnonymous, *std::move(submission),
                         loop_->Now() + (deadline - SteadyNow()), caller_bytes};
@@ -42,7 +43,7 @@ class LocalCall final : public RunJobCall,
     EndNow(absl::CancelledError("the call was cancelled"));
   }
 
-  // The coordinator loop's words.
+  // Called by the coordinator loop.
   void Send(v1::JobEvent event) override {
     if (Queue(std::move(event))) HandOverLater();
   }
@@ -68,7 +69,7 @@ class LocalCall final : public RunJobCall,
   void HandOverLater() {
     loop_->AfterTurn([self = shared_from_this()] { self->HandOver(); });
   }
-  // Threads that bring words may overtake each other: each hands over the oldest.
+  // Threads may overtake each other. Each hands over the oldest message.
   void HandOver() {
     strand_.Post([self = shared_from_this()] { self->HandOverNext(); });
   }
@@ -86,13 +87,13 @@ class LocalCall final : public RunJobCall,
     handlers.on_done(std::get<absl::Status>(*std::move(word)));
   }
 
-  CoordinatorLoop* const loop_;  // Is not asked after the end.
+  CoordinatorLoop* const loop_;  // Not used after the end.
   const int64_t number_;
-  Handlers handlers_;  // The strand's.
+  Handlers handlers_;  // Used on the strand only.
   Strand strand_;
   Mutex mutex_;
   std::deque<Word> words_ GUARDED_BY(mutex_);
-  bool ended_ GUARDED_BY(mutex_) = false;  // The last word has been said.
+  bool ended_ GUARDED_BY(mutex_) = false;  // The last message has been queued.
 };
 
 }  // namespace

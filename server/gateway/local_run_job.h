@@ -7,10 +7,10 @@
 
 namespace annulus {
 
-// RunJob at the coordinator of this process, without a message in between: the same validation,
-// principal, events and ends as a call of annulus.v1.Jobs has. Handlers run beside the coordinator
-// loop's events, on threads that post to it. The coordinator loop outlives its calls, and ends them
-// when it stops.
+// RunJob at the coordinator of this process, without messages in between. Validation, principal,
+// events and ends are those of a call of annulus.v1.Jobs. Handlers run concurrently with the
+// coordinator loop's events, on threads that post to it. The coordinator loop outlives the calls,
+// and ends them when it stops.
 RunJobStarter LocalRunJob(CoordinatorLoop* loop, const CoordinatorOptions& options);
 
 }  // namespace annulus

@@ -34,7 +34,7 @@ LseLayout LayoutOf(Shapes::LseLayout layout) {
   return layout == Shapes::LSE_LAYOUT_HEADS_ROWS ? LseLayout::kHeadsRows : LseLayout::kRowsHeads;
 }
 
-// Known, and said where there is no default.
+// The value is known, and set if there is no default.
 absl::Status CheckNamed(bool known, int value, const std::string& path, bool needed) {
   if (!known) {
     return InvalidField("UNKNOWN_ENUM", path, absl::StrCat(value, " is not a known value"));

@@ -12,14 +12,15 @@
 
 namespace annulus {
 
-// Bytes of a merge: all that its request takes, and the answer twice: merged, and as the message.
+// The number of bytes of a merge: of the request, and twice of the answer, as merged numbers and as
+// the message.
 int64_t MergeBytes(const v1::MergePartialsRequest& request);
 
-// The answer to a MergePartials call, or what is wrong with it (docs/reference/calls.md). Pure.
+// The answer to a MergePartials call, or its error (docs/reference/calls.md). Pure function.
 absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* response);
 
-// The reactor of one MergePartials call. Numbers are read on the queue's thread and count against
-// its budget until the answer is on its way. Pointers outlive the call.
+// The reactor of one MergePartials call. A thread of the queue reads the numbers. They count
+// against the queue's budget until the answer is being sent. The pointers outlive the call.
 grpc::ServerUnaryReactor* StartMergeCall(grpc::CallbackServerContext* context,
                                          const grpc::ByteBuffer* arrived,
                                          grpc::ByteBuffer* response,

@@ -17,7 +17,7 @@ bool IsOneOf(const Event& event) {
   return (std::holds_alternative<Kinds>(event) || ...);
 }
 
-// A call's end stays behind its beginning, so it is not among them.
+// CallGone is not among them, because a call's end must stay behind its beginning.
 bool GoesFirst(const Event& event) {
   return IsOneOf<event::WorkerSaid, event::WorkerGone, event::Planned, event::Drain>(event);
 }
@@ -107,7 +107,7 @@ void CoordinatorLoop::Handle(Mail mail) {
   last_look_ns_ = SteadyNanoseconds();
   if (mail.call != nullptr) calls_[mail.number] = std::move(mail.call);
   if (mail.link != nullptr) links_[mail.number] = std::move(mail.link);
-  // Whoever is gone hears nothing more.
+  // A call or stream that is gone receives no more messages.
   if (const auto* gone = std::get_if<event::CallGone>(&mail.event)) calls_.erase(gone->call);
   if (const auto* gone = std::get_if<event::WorkerGone>(&mail.event))
     links_.erase(gone->connection);
@@ -166,8 +166,8 @@ void CoordinatorLoop::Perform(Action action) {
     void operator()(action::MakePlan& a) {
       const int64_t plan = a.plan;
       loop.planners_.Post({a.dry_run, plan, a.quick}, std::move(a.request),
-                          [this_brain = &loop, plan](PlanResult result) {
-                            this_brain->Post(event::Planned{plan, std::move(result)}).IgnoreError();
+                          [this_loop = &loop, plan](PlanResult result) {
+                            this_loop->Post(event::Planned{plan, std::move(result)}).IgnoreError();
                           });
     }
     void operator()(action::ForgetPlan& a) { loop.planners_.Forget(a.plan); }
@@ -196,7 +196,8 @@ void CoordinatorLoop::AfterTurn(std::function<void()> work) {
 }
 
 void CoordinatorLoop::RunAfterTurn() {
-  // Work that posts comes here again: jobs that end one another would otherwise nest without bound.
+  // Work that posts enters this function again. Jobs that end one another would otherwise nest
+  // without bound.
   thread_local const CoordinatorLoop* running = nullptr;
   if (running == this) return;
   const CoordinatorLoop* const outer = std::exchange(running, this);

@@ -21,8 +21,8 @@
 
 namespace annulus {
 
-// Where the coordinator's words for one client call go. Called by one thread at a time, which must
-// not be kept waiting. Finish, SendLast or Answer is the last call.
+// Receiver of the coordinator's messages for one client call. One thread at a time calls it, and it
+// must not block that thread. Finish, SendLast or Answer is the last call.
 class CallSink {
  public:
   using Value = action::AnswerValue;
@@ -37,7 +37,7 @@ class CallSink {
   virtual void Answer(absl::StatusOr<Value> value) = 0;
 };
 
-// The same for one worker's stream. Close is the last call.
+// Receiver of the coordinator's messages for one worker's stream. Close is the last call.
 class LinkSink {
  public:
   virtual ~LinkSink() = default;
@@ -45,9 +45,9 @@ class LinkSink {
   virtual void Close(const absl::Status& status) = 0;
 };
 
-// The coordinator's state machine with its mailbox and its timers. One event is handled at a time,
-// by whichever thread posts; a thread of its own keeps the time. Knows no gRPC: everything that has
-// state is tested without it.
+// Runs the coordinator's state machine with a mailbox and timers. One event is handled at a time,
+// by the thread that posts; a thread of its own serves the timers. It has no gRPC, so that
+// everything with state is tested without gRPC.
 class CoordinatorLoop {
  public:
   struct Options {
@@ -55,51 +55,53 @@ class CoordinatorLoop {
     PlanFunction plan;
     int planner_threads = 1;
     std::function<uint64_t()> random;
-    // For timers, leases and deadlines: whoever sets the machine's clock loses no worker.
+    // Clock of timers, leases and deadlines. It is steady: setting the machine's clock loses no
+    // worker.
     std::function<absl::Time()> clock = SteadyNow;
-    // The time of day, for what others read: tickets, and times in answers.
+    // The time of day, for tickets and times in answers.
     std::function<absl::Time()> wall = absl::Now;
-    // Events of workers, and as many of clients, that may wait; one more is refused.
+    // The largest number of waiting events of workers, and of clients. An event above it is refused
+    // (QUEUE_FULL).
     size_t max_mail = 65536;
-    // SetReady and Stopped. Must neither wait nor stop the coordinator loop.
+    // Called for SetReady and Stopped. They must neither block nor stop the coordinator loop.
     std::function<void(bool)> on_ready = [](bool) {};
     std::function<void()> on_stopped = [] {};
   };
 
   explicit CoordinatorLoop(Options options);
-  // Stops if that has not been done, and waits for the plans that are being made.
+  // Stops if that has not been done, and waits for plans that are being made.
   ~CoordinatorLoop();
   CoordinatorLoop(const CoordinatorLoop&) = delete;
   CoordinatorLoop& operator=(const CoordinatorLoop&) = delete;
 
-  // A number for a call or a connection.
+  // A new number for a call or a connection.
   int64_t NewNumber() { return ++last_number_; }
-  // By the clock of timers and deadlines. Thread-safe.
+  // The time by the clock of timers and deadlines. Thread-safe.
   absl::Time Now() const { return options_.clock(); }
 
-  // Thread-safe. Handles the event before it returns, or leaves it to the thread that is handling
-  // others. The sinks come with the first event of their call or connection and
-  // are let go after their last word. RESOURCE_EXHAUSTED / QUEUE_FULL when the mailbox is full,
-  // UNAVAILABLE / DRAINING when the coordinator loop has stopped: the event is lost and the sink is
-  // not used. CallGone, WorkerGone, Planned and Drain are taken by a full mailbox too: each ends
-  // something that was taken before.
+  // Posts an event. Thread-safe. Handles the event before it returns, or leaves it to the thread
+  // that is handling other events. The sink comes with the first event of its call or connection.
+  // It is released after its last message. Errors; the event is then lost and the sink not used:
+  // - UNAVAILABLE / DRAINING after the coordinator loop has stopped;
+  // - RESOURCE_EXHAUSTED / QUEUE_FULL if the mailbox is full. CallGone, WorkerGone, Planned and
+  //   Drain are accepted nevertheless: each ends something that was accepted before.
   //
-  // Workers' events come first, in order, and count as of when they were posted: however many
-  // events of clients wait here, no beat is late for them.
+  // Workers' events come first, in order, with the time at which they were posted: beats are never
+  // late because clients' events wait.
   absl::Status Post(Event event);
   absl::Status PostCall(int64_t call, std::shared_ptr<CallSink> sink, Event event);
   absl::Status PostLink(int64_t connection, std::shared_ptr<LinkSink> sink, Event event);
 
-  // For sinks, in the coordinator loop's words to them: what takes longer than an event may, or
-  // waits for who posts. `work` runs soon after, beside other events, on a thread that posts or
-  // keeps the time.
+  // For sinks, while the coordinator loop calls them: defers work that takes longer than an event
+  // may, or that waits for a posting thread. `work` runs soon after, concurrently with other
+  // events, on a thread that posts or serves the timers.
   void AfterTurn(std::function<void()> work) EXCLUDES(mutex_);
 
-  // Handles what is in the mailbox, then ends every call and stream with UNAVAILABLE / DRAINING,
-  // and the thread. A plan that is being made goes on until the coordinator loop goes. Idempotent.
+  // Handles the waiting events, then ends every call and stream with UNAVAILABLE / DRAINING, and
+  // the thread. A plan that is being made continues until the destructor. Idempotent.
   void Stop();
 
-  // Whether an event has been handled, or the time looked at, within `age`.
+  // True if an event was handled, or a timer was checked, within `age`.
   bool FreshWithin(absl::Duration age) const;
 
  private:
@@ -108,20 +110,21 @@ class CoordinatorLoop {
     int64_t number = 0;
     std::shared_ptr<CallSink> call = nullptr;
     std::shared_ptr<LinkSink> link = nullptr;
-    absl::Time posted = absl::InfinitePast();  // Of workers' events.
+    absl::Time posted = absl::InfinitePast();  // For events of workers.
   };
 
   SerialExecutor::Options TurnsOptions();
   absl::Status PostMail(Mail mail) EXCLUDES(mutex_);
-  // Each with the turn.
+  // Each of these requires the turn.
   bool HandleNext() EXCLUDES(mutex_);
   std::optional<Mail> TakeMail() EXCLUDES(mutex_);
   void Handle(Mail mail);
   void Perform(Action action);
-  // True where the two are a call's last event and its good end, which then are one.
+  // True if the two actions are the last event and the OK end of a call; they are then performed as
+  // one.
   bool PerformLast(Action* action, const Action& next);
   void EndAll();
-  // Until none is left, unless this thread is at it already.
+  // Runs deferred work until none is left, unless this thread does so already.
   void RunAfterTurn() EXCLUDES(mutex_);
 
   Options options_;
@@ -129,17 +132,17 @@ class CoordinatorLoop {
   std::atomic<int64_t> last_look_ns_{0};
 
   Mutex mutex_;
-  std::deque<Mail> worker_mail_ GUARDED_BY(mutex_);  // And what ends things.
+  std::deque<Mail> worker_mail_ GUARDED_BY(mutex_);  // Also events that end something.
   std::deque<Mail> client_mail_ GUARDED_BY(mutex_);
   std::deque<std::function<void()>> after_turn_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
 
-  // Of who has the turn.
+  // Used by the thread that has the turn.
   CoordinatorState state_;
   std::map<int64_t, std::shared_ptr<CallSink>> calls_;
   std::map<int64_t, std::shared_ptr<LinkSink>> links_;
   SerialExecutor turns_;
-  PlannerPool planners_;  // Last: it posts until it goes.
+  PlannerPool planners_;  // Last member: it posts until it is destroyed.
 };
 
 }  // namespace annulus

@@ -27,7 +27,7 @@ HealthSubject SubjectOf(const std::string& service) {
 
 }  // namespace
 
-// One Watch call: tells each change. In the service's set until gRPC is done with it.
+// One Watch call; sends each change. It stays in the service's set until gRPC is done with it.
 class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                           public std::enable_shared_from_this<HealthWatch> {
  public:

@@ -16,14 +16,16 @@ namespace annulus {
 
 class HealthWatch;
 
-// What is asked about; of a name that no service has, nothing.
+// The subject of a health check. kUnknown: no service has the name.
 enum class HealthSubject : uint8_t { kReadiness, kLiveness, kUnknown };
 
-// grpc.health.v1.Health by generated code, so that reflection describes it. "", the names of the
-// public services and "readiness" are SERVING when a job would be taken; "liveness" while `alive`
-// says so, of which a Watch is told once. Another name: NOT_FOUND on Check, SERVICE_UNKNOWN on
-// Watch. Of more than `max_watches` that are open at once, each ends with RESOURCE_EXHAUSTED.
-// Requests are small (TakeQuestion), and nothing of them is kept. Thread-safe.
+// grpc.health.v1.Health, from generated code so that reflection describes it. Thread-safe.
+// - "", the names of the public services and "readiness" are SERVING while the coordinator accepts
+//   jobs.
+// - "liveness" is SERVING while `alive` returns true. A Watch of it receives this once.
+// - Any other name: NOT_FOUND on Check, SERVICE_UNKNOWN on Watch.
+// - Above `max_watches` open Watch calls, a new one ends with RESOURCE_EXHAUSTED.
+// - Requests are small (TakeQuestion) and are not kept.
 class HealthService final : public grpc::health::v1::Health::WithRawCallbackMethod_Check<
                                 grpc::health::v1::Health::WithRawCallbackMethod_Watch<
                                     grpc::health::v1::Health::Service>> {
@@ -32,7 +34,7 @@ class HealthService final : public grpc::health::v1::Health::WithRawCallbackMeth
       : alive_(std::move(alive)), max_watches_(max_watches) {}
 
   void SetReady(bool ready) EXCLUDES(mutex_);
-  // Ends every Watch; a server does not shut down while one is open. Later ones end at once.
+  // Ends every Watch: a server does not shut down while one is open. Later ones end at once.
   void Stop() EXCLUDES(mutex_);
 
   grpc::ServerUnaryReactor* Check(grpc::CallbackServerContext* context,

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kMaxEvents = 1024;
 constexpr size_t kMaxBytes = 16 << 20;
-constexpr size_t kLittle = 4 << 10;  // Is not counted while the call goes on.
+constexpr size_t kLittle = 4 << 10;  // Not counted while the call continues.
 
 absl::Status SlowClientError() {
   return MakeError(absl::StatusCode::kResourceExhausted, "the client does not read its events",
@@ -108,7 +108,7 @@ void JobStream::OnCancel() {
 
 void JobStream::OnDone() {
   unread_end_.Over();
-  // May be the last reference: nothing of this is touched after it.
+  // This may be the last reference: no member is accessed after it.
   std::shared_ptr<JobStream> self = std::move(self_);
 }
 

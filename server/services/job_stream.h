@@ -14,31 +14,34 @@
 
 namespace annulus {
 
-// A RunJob or WatchJob call: writes what the coordinator loop says. Its outbox is bounded; a client
-// that does not read fast enough to keep it from filling loses its call (RESOURCE_EXHAUSTED /
-// SLOW_CLIENT), and with it its job, and where too much waits for all clients
-// (slow_reader_registry.h) one that has kept it waiting for long is cancelled. One that does not
-// read up to the call's end is cancelled after `patience`, and where all is well ReadingTime of
-// what waits for it. Owns no state of jobs; lives until gRPC is done with the call and the
-// coordinator loop has let go of it.
+// A RunJob or WatchJob call: writes the coordinator loop's messages.
+// - The outbox is bounded. A client that does not read fast enough loses its call
+//   (RESOURCE_EXHAUSTED / SLOW_CLIENT), and with it its job.
+// - If too much waits for all clients together (slow_reader_registry.h), the calls that have waited
+//   longest are cancelled.
+// - A client that does not read up to the call's end is cancelled after `patience` and the
+//   ReadingTime of what waits; after SLOW_CLIENT, after `patience` alone.
+//
+// It holds no state of jobs. It lives until gRPC is done with the call and the coordinator loop has
+// released it.
 class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, public CallSink {
  public:
   JobStream(CoordinatorLoop* loop, grpc::CallbackServerContext* context, absl::Duration patience);
 
-  // Hands the call to the coordinator loop with its first event, which carries `number()`. Returns
+  // Passes the call to the coordinator loop with its first event, which carries `number()`. Returns
   // the reactor.
   static JobStream* Start(std::shared_ptr<JobStream> stream, Event event);
-  // A call that is refused before the coordinator loop sees it.
+  // Ends a call that is refused before the coordinator loop gets it.
   static JobStream* Refuse(std::shared_ptr<JobStream> stream, const absl::Status& status);
   int64_t number() const { return number_; }
 
-  // The coordinator loop's words.
+  // Called by the coordinator loop.
   void Send(v1::JobEvent event) override;
   void SendLast(v1::JobEvent event) override;
   void Finish(const absl::Status& status) override;
   void Answer(absl::StatusOr<Value> value) override { Finish(value.status()); }
 
-  // gRPC's.
+  // Called by gRPC.
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
   void OnDone() override;
@@ -47,9 +50,9 @@ class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
   using Box = Outbox<v1::JobEvent>;
   void Do(Box::Start start);
   void GiveUp();
-  // What is to be written waits for the client, who may take his time while not too much does.
+  // Counts the messages that wait for the client. The call is cancelled only if too much waits.
   void CountWaiting() EXCLUDES(mutex_);
-  // The same behind the last event.
+  // Starts the time limit for reading after the last event.
   void BeginEnd() EXCLUDES(mutex_);
 
   CoordinatorLoop* const loop_;
@@ -58,7 +61,7 @@ class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
   Box box_;
   grpc::ByteBuffer out_;
   SlowReaderGuard unread_end_;
-  Mutex mutex_;                      // So that the last count is the latest.
+  Mutex mutex_;                      // Orders the counts: the last is the latest.
   std::shared_ptr<JobStream> self_;  // Until OnDone.
 };
 

@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// The coordinator loop's one word to a unary call.
+// A unary call that the coordinator loop answers with one message.
 template <typename Response>
 class UnaryAnswer final : public UnaryCall, public CallSink {
  public:
@@ -32,13 +32,13 @@ class UnaryAnswer final : public UnaryCall, public CallSink {
   Response answer_;
 };
 
-// A question about one job.
+// Event of a question about one job.
 template <typename Question, typename Request>
 Event AboutJob(int64_t call, const Request& request) {
   return Question{call, kAnonymous, request.job_id()};
 }
 
-// The same for a dry run, which takes long enough for its caller to go away meanwhile.
+// Same for a dry run. It takes long enough that its caller may leave meanwhile.
 class PlanAnswer final : public UnaryCall, public CallSink {
  public:
   PlanAnswer(CoordinatorLoop* loop, grpc::CallbackServerContext* context,
@@ -77,7 +77,7 @@ class PlanAnswer final : public UnaryCall, public CallSink {
  private:
   CoordinatorLoop* const loop_;
   const int64_t number_;
-  v1::Plan plan_;  // Until the first end.
+  v1::Plan plan_;  // Written before the first end.
   std::atomic<bool> ended_{false};
 };
 

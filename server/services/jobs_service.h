@@ -9,16 +9,17 @@
 
 namespace annulus {
 
-// annulus.v1.Jobs: validates, posts to the coordinator loop, and lets it answer. The coordinator
-// loop outlives the server. All requests come raw, to be counted before they are parsed, and let go
-// of when they have been.
+// annulus.v1.Jobs: validates requests and posts them to the coordinator loop, which answers. The
+// coordinator loop outlives the server. All requests are raw, so that their parts are counted
+// before parsing. They are freed after parsing.
 class JobsService final
     : public v1::Jobs::WithRawCallbackMethod_RunJob<v1::Jobs::WithRawCallbackMethod_WatchJob<
           v1::Jobs::WithRawCallbackMethod_PlanJob<v1::Jobs::WithRawCallbackMethod_GetJob<
               v1::Jobs::WithRawCallbackMethod_ListJobs<v1::Jobs::WithRawCallbackMethod_CancelJob<
                   v1::Jobs::WithRawCallbackMethod_ReleaseState<v1::Jobs::Service>>>>>>> {
  public:
-  // `end_patience`: for callers who do not read up to their call's end, see UnaryCall, JobStream.
+  // `end_patience` is the time limit for callers that do not read up to the end of their call, see
+  // UnaryCall and JobStream.
   JobsService(CoordinatorLoop* loop, const CoordinatorOptions& options,
               absl::Duration end_patience = kSlowReaderPatience)
       : loop_(loop), options_(options), end_patience_(end_patience) {}
@@ -44,7 +45,7 @@ class JobsService final
                                          grpc::ByteBuffer* response) override;
 
  private:
-  // What the coordinator loop answers at once.
+  // Sends a question to the coordinator loop, which answers it at once.
   template <typename Request, typename Response>
   grpc::ServerUnaryReactor* Ask(grpc::CallbackServerContext* context,
                                 const grpc::ByteBuffer* arrived, grpc::ByteBuffer* response,

@@ -11,29 +11,32 @@
 
 namespace annulus {
 
-// What waits to be written on one stream, and the rule that gRPC has: one write at a time, the end
-// once and last. It says what to start; the stream's reactor starts it. Thread-safe, never waits.
+// Messages that wait to be written on one stream, with gRPC's rule: one write at a time, and the
+// end once and last. It returns what to start; the stream's reactor starts it. Thread-safe, never
+// blocks.
 template <typename Message>
 class Outbox {
  public:
-  // Whether the last write may take a good end along: not of who starts writes and ends apart.
+  // kYes: the last write may carry an OK end. kNo for reactors that start writes and the end
+  // separately.
   enum class JoinEnd : bool { kNo, kYes };
 
-  // Messages and bytes that may wait.
+  // The largest number of waiting messages, and of their bytes.
   Outbox(size_t max_messages, size_t max_bytes, JoinEnd join = JoinEnd::kYes)
       : max_messages_(max_messages), max_bytes_(max_bytes), join_(join) {}
 
-  // What the reactor must start now: a write of front(), the end, both as one, or nothing.
+  // The operation that the reactor must start now: a write of front(), the end, both as one, or
+  // nothing.
   enum class Start : char { kNothing, kWrite, kFinish, kWriteAndFinish };
 
-  // Queues a message. With a full box (`*overflow`) the message is dropped; the caller gives the
-  // peer up.
+  // Queues a message. If the box is full, `*overflow` is true and the message is dropped; the
+  // caller then gives up the peer.
   Start Push(Message message, bool* overflow) EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     return TakeLocked(std::move(message), overflow) ? NextLocked() : Start::kNothing;
   }
 
-  // The last message, and a good end after it.
+  // Queues the last message, followed by an OK end.
   Start PushLast(Message message, bool* overflow) EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     if (!TakeLocked(std::move(message), overflow)) return Start::kNothing;
@@ -41,20 +44,20 @@ class Outbox {
     return NextLocked();
   }
 
-  // The stream ends after what waits; at once with Flush::kNo. The first end counts.
+  // Ends the stream after the waiting messages; with Flush::kNo at once. The first end counts.
   enum class Flush : bool { kNo, kYes };
   Start End(absl::Status status, Flush flush) EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     if (end_.has_value()) return Start::kNothing;
     end_ = std::move(status);
     if (flush == Flush::kNo) {
-      // The one being written stays: gRPC reads it.
+      // The message that is being written stays, as gRPC reads it.
       while (waiting_.size() > (writing_ ? 1u : 0u)) waiting_.pop_back();
     }
     return NextLocked();
   }
 
-  // The write has ended, well or not: a broken stream gets no more writes.
+  // The write has ended. With `ok` false the stream is broken and gets no more writes.
   Start Written(bool ok) EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     bytes_ -= waiting_.front().second;
@@ -68,17 +71,18 @@ class Outbox {
     return NextLocked();
   }
 
-  // Of what waits and is being written.
+  // Bytes of the messages that wait or are being written.
   size_t bytes() EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     return bytes_;
   }
-  // Only between kWrite and Written, or after kWriteAndFinish: the message does not move meanwhile.
+  // Valid between kWrite and Written, and after kWriteAndFinish: the message does not move
+  // meanwhile.
   const Message& front() EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     return waiting_.front().first;
   }
-  // Only after kFinish and kWriteAndFinish.
+  // Valid after kFinish and kWriteAndFinish.
   absl::Status end() EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     return *end_;
@@ -116,7 +120,8 @@ class Outbox {
   const size_t max_bytes_;
   const JoinEnd join_;
   Mutex mutex_;
-  // The first one is being written. A deque: messages do not move when others come.
+  // The first message is being written. A deque, because its elements do not move when others are
+  // added.
   std::deque<std::pair<Message, size_t>> waiting_ GUARDED_BY(mutex_);
   size_t bytes_ GUARDED_BY(mutex_) = 0;
   bool writing_ GUARDED_BY(mutex_) = false;

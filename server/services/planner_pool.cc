@@ -20,11 +20,11 @@ void PlannerPool::Post(Turn turn, PlanRequest request, Done done) {
     if (stopping_) return;
     waiting_.emplace(turn, std::make_pair(std::move(request), std::move(done)));
   }
-  changed_.SignalAll();  // One may be waked that does not take it.
+  changed_.SignalAll();  // A thread may wake up that cannot take it.
 }
 
 void PlannerPool::Forget(int64_t plan) {
-  std::vector<Work> forgotten;  // Let go without the lock.
+  std::vector<Work> forgotten;  // Destroyed without the lock.
   MutexLock lock(&mutex_);
   for (const bool dry_run : {false, true}) {
     const auto it = waiting_.find({dry_run, plan});

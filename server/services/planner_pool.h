@@ -13,18 +13,19 @@
 
 namespace annulus {
 
-// Threads that plan what the coordinator loop does not: `threads`, and one for quick plans alone,
-// so that no small job waits for plans that take seconds. Who posts bounds what waits. Thread-safe.
+// Threads that make the plans that the coordinator loop does not make itself: `threads`, and one
+// more for quick plans only, so that no small job waits for plans that take seconds. The caller
+// bounds the number of waiting plans. Thread-safe.
 class PlannerPool {
  public:
   // Called by a thread of the pool.
   using Done = std::function<void(PlanResult)>;
 
-  // When a plan is made: jobs' plans before dry runs, of each the older one first.
+  // Order of plans: jobs' plans before dry runs, older ones first.
   struct Turn {
     bool dry_run = false;
-    int64_t plan = 0;    // Its number, never used again.
-    bool quick = false;  // Takes no time to speak of.
+    int64_t plan = 0;    // Number of the plan; never reused.
+    bool quick = false;  // Takes almost no time.
     friend bool operator<(const Turn& a, const Turn& b) {
       return std::make_pair(a.dry_run, a.plan) < std::make_pair(b.dry_run, b.plan);
     }
@@ -34,11 +35,11 @@ class PlannerPool {
   // Waits for the plans that are being made.
   ~PlannerPool();
 
-  // `done` is not called when the pool stops, or forgets the plan, before its turn comes.
+  // `done` is not called if the pool stops, or forgets the plan, before its turn.
   void Post(Turn turn, PlanRequest request, Done done) EXCLUDES(mutex_);
   // The plan is not made if its turn has not come yet.
   void Forget(int64_t plan) EXCLUDES(mutex_);
-  // Forgets what waits, and makes no other plan. Does not wait. Idempotent.
+  // Forgets waiting plans and starts no other plan. Does not wait. Idempotent.
   void Stop() EXCLUDES(mutex_);
 
  private:

@@ -29,8 +29,8 @@ grpc::ByteBuffer Encode(const Command& command) {
   return grpc::ByteBuffer(slices.data(), slices.size());
 }
 
-// One worker's stream. Reads one message at a time and posts it; writes what the coordinator loop
-// says. Lives until gRPC is done with it and the coordinator loop has let go of it.
+// One worker's stream. Reads one message at a time and posts it; writes the coordinator loop's
+// commands. Lives until gRPC is done with it and the coordinator loop has released it.
 class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                            public LinkSink {
  public:
@@ -56,7 +56,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     if (overflow) GiveUp(ProtocolError("the worker does not read its commands"));
   }
   void Close(const absl::Status& status) override {
-    unread_end_.Begin(end_patience_);  // A worker's commands push out no client's answers.
+    unread_end_.Begin(end_patience_);  // No bytes: commands displace no client's answers.
     Do(box_.End(status, Box::Flush::kYes));
   }
 
@@ -71,7 +71,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
       return GiveUp(ProtocolError("a message does not parse"));
     }
     in_.Clear();
-    // The first message brings the stream along.
+    // The first message registers the stream.
     const absl::Status taken = std::exchange(known_, true)
                                    ? loop_->Post(std::move(said))
                                    : loop_->PostLink(number_, self_, std::move(said));
@@ -83,7 +83,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     Do(box_.Written(ok));
   }
   void OnCancel() override { GiveUp(absl::CancelledError("the stream was cancelled")); }
-  // May drop the last reference: nothing of this is touched after it.
+  // This may be the last reference: no member is accessed after it.
   void OnDone() override {
     unread_end_.Over();
     std::shared_ptr<WorkerStream> self = std::move(self_);
@@ -117,9 +117,9 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     MutexLock lock(&mutex_);
     return first_message_ != nullptr;
   }
-  // After Finish nothing may be started, and the coordinator loop may finish while a message is
-  // taken in. What was said last may have come to the coordinator loop behind the word that the
-  // stream is gone.
+  // Nothing may be started after Finish, and the coordinator loop may finish the stream while a
+  // message is being posted. The last message may have been posted after WorkerGone, so WorkerGone
+  // is posted again.
   void Read() EXCLUDES(mutex_) {
     {
       MutexLock lock(&mutex_);
@@ -139,11 +139,11 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   Box box_;
   SlowReaderGuard unread_end_;
   grpc::ByteBuffer in_, out_;
-  bool known_ = false;  // To the coordinator loop. Of the reads, which follow one another.
+  bool known_ = false;  // To the coordinator loop. Used by the reads, which are sequential.
   std::shared_ptr<WorkerStream> self_;
   Mutex mutex_;
   bool finished_ GUARDED_BY(mutex_) = false;
-  std::unique_ptr<SharedTimer> first_message_ GUARDED_BY(mutex_);  // Until it is here.
+  std::unique_ptr<SharedTimer> first_message_ GUARDED_BY(mutex_);  // Until the first message.
 };
 
 }  // namespace

@@ -9,10 +9,12 @@
 
 namespace annulus {
 
-// annulus.control.v1.WorkerControl: workers' messages to the coordinator loop and its commands
-// back, these as raw buffers, which share a job's spec. A worker that does not read its commands
-// loses its stream, and so does a caller that says nothing for `first_message_wait`. A stream whose
-// end is not read is cancelled after `end_patience`. The coordinator loop outlives the server.
+// annulus.control.v1.WorkerControl: passes workers' messages to the coordinator loop and its
+// commands back. Commands are raw buffers that share a job's spec. The coordinator loop outlives
+// the server. A stream ends in these cases:
+// - the worker does not read its commands;
+// - no first message arrives within `first_message_wait`;
+// - the end of the stream is not read within `end_patience`: it is cancelled.
 class WorkerControlService final : public control::v1::WorkerControl::WithRawCallbackMethod_Connect<
                                        control::v1::WorkerControl::Service> {
  public:

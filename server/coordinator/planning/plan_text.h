@@ -8,8 +8,8 @@
 
 namespace annulus {
 
-// For the log. "ring-pass-kv, zigzag, 2 workers: 3.1 ms, at most 4194304 bytes a worker"; of a way
-// that a bound has ruled out its time alone.
+// Text for the log, for example "ring-pass-kv, zigzag, 2 workers: 3.1 ms, at most 4194304 bytes a
+// worker". For an execution that a bound has ruled out, only its time.
 std::string WayText(const Execution& execution, const Cost& cost);
 // "rejected WAY: REASON".
 std::string RejectedText(const Candidate& candidate);

@@ -11,25 +11,25 @@ namespace {
 
 constexpr double kMostParts = 10000;
 
-// The microseconds that were measured; pieces of chunks take less since those that are alike are
-// counted once (attention/mask/mask_rule.h).
-constexpr double kSequenceAlone = 0.5;  // Of one rank,
-constexpr double kPieceAlone = 0.2;     // whose steps are not cut.
-constexpr double kPairOfRanks = 60;     // All ways to run a small job.
+// Measured microseconds. Pieces of chunks take less since equal pieces are counted once
+// (attention/mask/mask_rule.h).
+constexpr double kSequenceAlone = 0.5;  // For one rank,
+constexpr double kPieceAlone = 0.2;     // because its steps are not cut.
+constexpr double kPairOfRanks = 60;     // All executions of a small job.
 constexpr double kSequence = 4;
 constexpr double kPairOfClasses = 3;
-constexpr double kPart = 1;  // Of a step that is cut, for each class of heads,
+constexpr double kPart = 1;  // For a cut step, for each class of heads,
 constexpr double kPieceOfPart = 0.5;
-constexpr double kMeeting = 12;     // Of two ranks of the striped layout,
-constexpr double kCutSequence = 4;  // of zigzag-per-sequence, for each sequence.
+constexpr double kMeeting = 12;     // For two ranks of the striped layout,
+constexpr double kCutSequence = 4;  // for each sequence of zigzag-per-sequence.
 
-// Of one worker.
+// Predicted time of the job on one worker.
 double SecondsOf(const PlanRequest& request) {
   const PlanShape& shape = request.submission->shape;
   return SecondsOf({shape.pairs, shape.rows, shape.keys}, request.rates.kernel());
 }
 
-// In the largest group that planning looks at.
+// The number of ranks of the largest group that planning considers.
 double MostRanks(const PlanRequest& request) {
   const Execution& wanted = request.execution;
   if (wanted.world_size > 0) return wanted.world_size;
@@ -37,8 +37,8 @@ double MostRanks(const PlanRequest& request) {
     return static_cast<double>(wanted.ulysses_degree) * wanted.ring_degree;
   }
   if (request.sizes.empty()) return 1;
-  // Groups are left alone where their fixed cost is more than the work. (Half of it: one worker may
-  // have shown that it takes longer than predicted.)
+  // Groups are ignored if their fixed cost exceeds the work. Half of the cost, because one worker
+  // may have shown that it takes longer than predicted.
   const bool may_be_one = request.sizes.front() == 1 && !wanted.bf16_partials &&
                           wanted.ulysses_degree <= 1 && wanted.ring_degree <= 1 &&
                           wanted.inner_ring_degree <= 1;

@@ -6,8 +6,8 @@
 
 namespace annulus {
 
-// How long MakeJobPlan takes, within a factor of a few: by what was measured of masks, layouts and
-// sizes of groups one by one. Takes no time itself.
+// Predicted time of MakeJobPlan, within a factor of a few. It sums separately measured times of
+// masks, layouts and sizes of groups. The call itself takes almost no time.
 absl::Duration PlanTime(const PlanRequest& request);
 
 }  // namespace annulus

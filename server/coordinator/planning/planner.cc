@@ -23,7 +23,7 @@ constexpr int32_t kMaxSegments = 10000;
 
 struct StagingLimit {
   int64_t bytes = 0;
-  bool kept = false;  // The part for kept states.
+  bool kept = false;  // The limit of the part for kept states.
 };
 
 StagingLimit LimitOf(const PlanRequest& request) {
@@ -75,7 +75,7 @@ bool NoWay(const absl::Status& status) {
          status.code() == absl::StatusCode::kInvalidArgument;
 }
 
-// Of a step that nobody would wait for, as many as add up.
+// Bounded, so that the sum of absurdly long steps does not overflow.
 int64_t WholeNanoseconds(double seconds) {
   return static_cast<int64_t>(std::min(seconds * 1e9, 1e15));
 }
@@ -86,7 +86,7 @@ std::vector<int64_t> Nanoseconds(const std::vector<double>& seconds) {
   return result;
 }
 
-// What workers will take: they place the schedule that has been split.
+// The device memory that workers will need: they place the schedule after splitting.
 int64_t PeakOfParts(const ScheduleRequest& request, const std::vector<RankSchedule>& ranks,
                     const std::vector<int32_t>& parts) {
   const BlockLayout layout(*request.spec);
@@ -97,7 +97,7 @@ int64_t PeakOfParts(const ScheduleRequest& request, const std::vector<RankSchedu
   return peak + VerdictBytes(*request.spec, request.execution, static_cast<int32_t>(ranks.size()));
 }
 
-// How long a worker may take that is held up again as it was when it measured itself.
+// Rates of a worker that is slowed down again as much as during its own measurement.
 Rates UnhurriedRates(const PlanRequest& request) {
   Rates rates = request.rates;
   const double factor = std::max(1.0, 1 / request.factor);
@@ -114,7 +114,7 @@ std::vector<std::vector<int64_t>> StepCosts(const std::vector<RankSchedule>& ran
   return costs;
 }
 
-// Long jobs are cut so that cancel, deadline and other jobs wait for one segment only.
+// Cuts long jobs, so that cancellation, deadlines and other jobs wait for one segment only.
 absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
   const double segments = plan->cost.seconds / absl::ToDoubleSeconds(request.segment_target);
   if (plan->world_size() == 1 || !(segments > 1)) return absl::OkStatus();
@@ -127,7 +127,7 @@ absl::Status CutLongJob(const PlanRequest& request, JobPlan* plan) {
   std::vector<int32_t> parts =
       StepParts(StepCosts(ranks, schedule, request.rates), std::max<int64_t>(1, target));
   const int64_t peak = PeakOfParts(schedule, ranks, parts);
-  // Parts live differently: where they do not fit, the steps stay whole.
+  // The parts have other lifetimes of buffers. If they do not fit, the steps stay whole.
   if (peak > request.max_device_bytes) {
     plan->longest_step =
         absl::Nanoseconds(LongestStep(ranks, StepCosts(ranks, schedule, UnhurriedRates(request))));
@@ -146,7 +146,7 @@ PlanResult MakeJobPlan(const PlanRequest& request) {
   absl::Status too_large;
   while (true) {
     absl::StatusOr<std::shared_ptr<JobPlan>> made = PlanForSizes(request, sizes);
-    // There was a way on fewer workers, and is none on more.
+    // Fewer workers had an execution; more workers have none.
     if (!too_large.ok() && NoWay(made.status())) return too_large;
     ASSIGN_OR_RETURN(std::shared_ptr<JobPlan> plan, std::move(made));
     const int64_t largest = LargestShard(plan->bytes);
@@ -154,7 +154,7 @@ PlanResult MakeJobPlan(const PlanRequest& request) {
       RETURN_IF_ERROR(CutLongJob(request, plan.get()));
       return std::shared_ptr<const JobPlan>(std::move(plan));
     }
-    // A job that one worker cannot stage may fit where more of them share it.
+    // A job that one worker cannot stage may fit if more workers share it.
     const int32_t size = plan->world_size();
     sizes.erase(std::remove_if(sizes.begin(), sizes.end(), [&](int32_t s) { return s <= size; }),
                 sizes.end());

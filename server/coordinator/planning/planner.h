@@ -5,8 +5,9 @@
 
 namespace annulus {
 
-// Pure: chooses the execution and makes the shard plan. FAILED_PRECONDITION / INSUFFICIENT_WORKERS
-// or INSUFFICIENT_CAPACITY where it cannot be done with these sizes and budgets.
+// Chooses the execution and makes the shard plan. Pure function. FAILED_PRECONDITION /
+// INSUFFICIENT_WORKERS or INSUFFICIENT_CAPACITY if no execution is possible with these sizes and
+// budgets.
 PlanResult MakeJobPlan(const PlanRequest& request);
 
 }  // namespace annulus

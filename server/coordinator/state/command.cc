@@ -10,7 +10,7 @@ namespace {
 
 using google::protobuf::io::CodedOutputStream;
 
-// Of a field that has a length.
+// Tag of a field that has a length.
 constexpr uint32_t TagOf(int field) { return static_cast<uint32_t>(field) << 3 | 2; }
 
 }  // namespace
@@ -19,8 +19,8 @@ size_t Command::ByteSizeLong() const {
   return message.ByteSizeLong() + (spec == nullptr ? 0 : spec->size());
 }
 
-// A message that comes twice is merged: behind the Reserve comes another one, of nothing but the
-// spec.
+// protobuf merges a submessage that occurs twice: after the Reserve comes another Reserve that
+// holds only the spec.
 std::string Command::Opening() const {
   constexpr uint32_t kReserve = TagOf(control::v1::WorkerCommand::kReserveFieldNumber);
   constexpr uint32_t kSpec = TagOf(control::v1::Reserve::kSpecFieldNumber);

@@ -9,19 +9,19 @@
 
 namespace annulus {
 
-// What a worker is told. A Reserve's spec may be megabytes and is the same for each of 64 ranks: it
-// is left out of `message`, and all that keep or write the command share its bytes.
+// A command to a worker. The spec of a Reserve may have megabytes and is the same for each of 64
+// ranks. `message` leaves it out, and all copies of the command share its bytes.
 struct Command {
   control::v1::WorkerCommand message;
   std::shared_ptr<const std::string> spec = nullptr;  // Serialized; nullptr: none.
 
-  // On the wire, about; with the spec.
+  // Approximate number of bytes on the wire, including the spec.
   size_t ByteSizeLong() const;
-  // All of the command on the wire but the spec's own bytes, which follow it.
+  // All bytes of the command on the wire except the spec's own, which follow them.
   std::string Opening() const;
 };
 
-// With the spec in its place, as a worker gets it.
+// The message with the spec in its place, as the worker receives it.
 control::v1::WorkerCommand Whole(const Command& command);
 
 }  // namespace annulus

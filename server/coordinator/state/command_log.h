@@ -9,11 +9,11 @@
 
 namespace annulus {
 
-// The commands of one worker incarnation in one term: numbered 1, 2, 3, … and kept until
-// acknowledged, so that a broken stream loses none and repeats none.
+// The commands of one worker incarnation in one term. They are numbered 1, 2, 3, … and kept until
+// they are acknowledged, so that a broken stream loses and repeats none.
 class CommandLog {
  public:
-  // Of what is kept; specs count, though other logs share them.
+  // Limits of the kept commands. Specs count, although other logs share them.
   struct Limits {
     size_t commands = 0;
     size_t bytes = 0;
@@ -22,9 +22,9 @@ class CommandLog {
 
   // Numbers the command and keeps it.
   const Command& Append(Command command);
-  // Forgets commands up to `id`. An acknowledgement of what was never sent is ignored.
+  // Removes commands up to `id`. Acknowledgements of ids that were never sent are ignored.
   void Acknowledge(int64_t id);
-  // What is to be sent again, in order.
+  // The commands to send again, in order.
   const std::deque<Command>& unacknowledged() const { return commands_; }
   int64_t last_id() const { return last_id_; }
   bool overflown() const { return commands_.size() > limits_.commands || bytes_ > limits_.bytes; }

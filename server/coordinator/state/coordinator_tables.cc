@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// Microseconds, so that a restart within a second of the last one still has a higher term.
+// The term is in microseconds, so that a restart within a second of the last one has a higher term.
 CoordinatorTables::CoordinatorTables(CoordinatorOptions options_in,
                                      std::function<uint64_t()> random_in, PlanFunction plan_in,
                                      absl::Time now_in)

@@ -29,12 +29,13 @@
 
 namespace annulus {
 
-// All that the coordinator knows, and the actions of the event at hand. The rules that change it
-// are the free functions of the *_flow, job_life and run_end files, in layers:
-//   state → worker_flow → group_flow → placement, admission → run_flow → kept_flow → job_life →
-//   kept_state, run_end → CoordinatorTables
-// A lower layer never calls a higher one: it leaves a mark (doomed, *_again) that the end of the
-// event takes up.
+// The whole state of the coordinator, and the actions of the present event. The rules that change
+// it are free functions in these files, in layers:
+//     coordinator_state → worker_transitions → group_transitions → job_placement, admission →
+//     run_transitions → kept_state_transitions → job_transitions → kept_state, run_completion →
+//     CoordinatorTables
+// A lower layer never calls a higher one. It sets a mark (doomed_*, *_again), which the end of the
+// event handles (Settle in coordinator_state.cc).
 struct CoordinatorTables {
   CoordinatorTables(CoordinatorOptions options, std::function<uint64_t()> random, PlanFunction plan,
                     absl::Time now);
@@ -43,11 +44,11 @@ struct CoordinatorTables {
   std::function<uint64_t()> random;
   PlanFunction plan;
   absl::Time now;
-  absl::Duration time_of_day_ahead;  // Of `now`.
+  absl::Duration time_of_day_ahead;  // Offset of the time of day to `now`.
 
   const absl::Time started;
   int64_t term;
-  bool restarted = false;  // A worker knew an earlier term.
+  bool restarted = false;  // A worker has seen an earlier term.
   bool draining = false;
   absl::Time drain_deadline = absl::InfiniteFuture();
   bool stopped = false;
@@ -57,65 +58,65 @@ struct CoordinatorTables {
   GroupTable groups;
   MemoryLedger ledger;
   FairQueue queue;
-  FairShares shares;  // Of segments.
+  FairShares shares;  // Shares of principals in segments.
   PredictionCorrector ways;
   JobTable jobs;
   RunTable runs;
   Timers timers;
 
-  // Plans being made: by plan number, for a job or for a call.
+  // Plans that are being made, by plan number, for a job or for a call (a dry run).
   struct Planning {
     int64_t job = 0;
     int64_t call = 0;
-    int64_t bytes = 0;  // Of a call's request; a job counts its own.
+    int64_t bytes = 0;  // Bytes of a call's request; a job counts its own.
   };
   std::map<int64_t, Planning> plannings;
   int64_t last_plan = 0;
-  // Segments issued so far.
+  // The number of segments issued so far.
   int64_t last_turn = 0;
   // Waiting jobs whose plan must be made again.
   std::set<int64_t> replan;
   bool planned_here = false;  // A plan was made inside this event.
-  // Forward jobs whose state is awaited, held, or on its way out.
+  // Forward jobs whose state is awaited, held, or being freed.
   std::set<int64_t> keeping;
 
-  // Marks. The family must be compared with the membership; waiting jobs, or runs, may move on.
+  // Marks: the family must be compared with the membership; waiting jobs, or runs, may advance.
   bool family_dirty = false;
   bool place_again = false;
   bool advance_again = false;
-  // Kept states must be looked at.
+  // Kept states must be checked.
   bool kept_again = false;
-  // Grows with every change of what plans are made from: of the membership, and when a group turns
-  // out not to form.
+  // Grows with every change of the inputs of plans: with the membership, and when a group fails to
+  // form.
   int64_t membership_epoch = 0;
-  // The last incarnations that were lost in this term. A few: one that is forgotten is known by its
-  // numbers.
+  // The latest incarnations that were lost in this term. The number is bounded; an incarnation that
+  // is forgotten is recognised by its numbers.
   std::deque<std::string> lost_incarnations;
   // Jobs that have sent no event yet.
   std::vector<int64_t> unannounced;
-  // Workers to be counted as lost and groups to be aborted, and why.
+  // Workers to be counted as lost, and groups to be aborted, with the reasons.
   std::vector<std::pair<int64_t, std::string>> doomed_workers;
   std::vector<std::pair<int64_t, absl::Status>> doomed_groups;
 
   std::vector<Action> actions;
 
-  // Of groups that there are or will be, see GroupFamily.
+  // Present and future groups (group_family.h).
   std::vector<std::vector<int64_t>> Family() const;
-  // As many ready workers as a job must find; at least one.
+  // True if there are as many ready workers as a job needs: min_workers, at least one.
   bool enough_workers() const;
-  // Jobs that wait: for room, or for their first plan.
+  // The number of jobs that wait for room or for their first plan.
   size_t queued_jobs() const;
 
   void Emit(Action action) { actions.push_back(std::move(action)); }
-  // What is being planned is not needed; a plan that is not known is left alone.
+  // Cancels a plan that is being made. Unknown numbers are ignored.
   void ForgetPlan(int64_t plan);
   void Log(LogLevel level, absl::string_view job, std::string text);
   // Numbers the command, keeps it until it is acknowledged, and sends it if the worker is
-  // connected. `spec`: of a Reserve, see Command.
+  // connected. `spec` is the spec of a Reserve (Command).
   void Send(int64_t worker, control::v1::WorkerCommand message,
             std::shared_ptr<const std::string> spec = nullptr);
   control::v1::Generation GenerationOf(int64_t group) const;
-  // A time by the clock of `now` as a time of day.
+  // Converts a time of the clock of `now` to a time of day.
   absl::Time TimeOfDay(absl::Time time) const { return time + time_of_day_ahead; }
 };
 

@@ -12,7 +12,7 @@
 namespace annulus {
 namespace {
 
-// Of what a caller may have made up.
+// Names may be made up by callers, so they are cut to this length.
 constexpr size_t kMaxNameBytes = 64;
 
 using Metadata = std::map<std::string, std::string>;

@@ -9,21 +9,21 @@
 
 namespace annulus {
 
-// Every refusal and every end of a job that the coordinator itself decides: code, reason and
-// metadata in one place (docs/reference/calls.md lists them). None of them takes a decision.
+// All errors that the coordinator itself returns: code, reason and metadata in one place
+// (docs/reference/calls.md lists them). These functions take no decision.
 
-// To clients, at submission.
+// Errors of clients, at submission.
 
 absl::Status NoWorkersError(absl::Duration retry_after);
 absl::Status StartingError(absl::Duration retry_after);
 absl::Status DrainingError(absl::Duration retry_after);
 absl::Status InsufficientWorkersError(int32_t wanted, int32_t ready);
-// The same where some ready workers do not serve the job: of those that do.
+// INSUFFICIENT_WORKERS if some ready workers do not serve the job; `servers` do.
 absl::Status TooFewServersError(int32_t wanted, int32_t servers);
-// The same where there are enough and their groups cannot be formed.
+// INSUFFICIENT_WORKERS if enough workers serve the job and their groups cannot be formed.
 absl::Status NotFormedError(int32_t wanted, int32_t servers, const absl::Status& cause);
 absl::Status QueueFullError(size_t limit, absl::Duration retry_after);
-// Messages of clients, or of workers, that wait for the coordinator to look at them.
+// Too many messages of clients, or of workers, wait for the coordinator.
 absl::Status MailboxFullError(size_t limit, absl::Duration retry_after);
 absl::Status KeepersQueueFullError(size_t limit, absl::Duration retry_after);
 absl::Status TooManyStatesError(size_t limit, absl::Duration retry_after);
@@ -34,7 +34,7 @@ absl::Status RequestIdReusedError(absl::string_view request_id);
 absl::Status TooManyCallsError(size_t limit, absl::Duration retry_after);
 absl::Status InvalidPageError(absl::string_view field, absl::string_view description);
 
-// Of states that forward jobs keep, in spec.gradients.state.
+// Errors of states that forward jobs keep, at spec.gradients.state.
 
 absl::Status StateNotFoundError(absl::string_view name);
 absl::Status NoStateToReleaseError(absl::string_view job_id);
@@ -42,15 +42,15 @@ absl::Status StateNotReadyError(absl::string_view name, absl::Duration retry_aft
 absl::Status StateExpiredError(absl::string_view name);
 absl::Status StateReleasedError(absl::string_view name);
 absl::Status StateLostError(absl::string_view name);
-// The same where its workers are there and cannot form their group.
+// STATE_LOST if the state's workers are present and cannot form their group.
 absl::Status StateNotFormedError(absl::string_view name, const absl::Status& cause);
-// `field`: where the gradients' spec is another.
+// `field` is the field of the gradients job that differs.
 absl::Status StateMismatchError(absl::string_view field, absl::string_view description);
-// The same, where it is the service's fault.
+// INTERNAL / INVALID_PLAN: the mismatch is the fault of the service.
 absl::Status OtherShardsError();
 absl::Status StateCapacityError(absl::string_view name);
 
-// Ends of jobs.
+// Errors that end jobs.
 
 absl::Status ExpiredInQueueError();
 absl::Status ExpiredRunningError(absl::string_view state);
@@ -60,20 +60,21 @@ absl::Status CancelledByClientError();
 absl::Status GroupLostError(absl::Status cause, int32_t attempts, absl::Duration retry_after);
 absl::Status ScheduleMismatchError(absl::string_view what);
 
-// To workers, and why they or their groups went. Kinds of devices are in words: "a CPU".
+// Errors of workers, and reasons of the loss of workers and groups. Kinds of devices are words: "a
+// CPU".
 
 absl::Status InvalidRegistrationError(absl::string_view what);
 absl::Status IncompatibleWorkerError(absl::string_view what, int64_t theirs, int64_t ours);
-// Another kind than that of a worker that is there, in slot `other`.
+// The worker's kind differs from that of the worker in slot `other`.
 absl::Status OtherDeviceError(absl::string_view theirs, absl::string_view other,
                               absl::string_view ours);
-// Another kind than the operator said.
+// The worker's kind differs from the operator's choice.
 absl::Status UnwantedDeviceError(absl::string_view theirs, absl::string_view wanted);
 absl::Status LeaseExpiredError(absl::string_view slot);
 absl::Status SlotTakenError(absl::string_view slot);
 absl::Status StaleTermError(int64_t term);
 absl::Status TooManyWorkersError(size_t limit);
-// The stream ends and the worker connects again.
+// The stream ends, and the worker connects again.
 absl::Status ProtocolError(absl::string_view what);
 absl::Status WorkerLostError(absl::string_view slot, absl::string_view cause);
 

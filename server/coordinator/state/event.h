@@ -17,12 +17,12 @@
 
 namespace annulus {
 
-// What happens to the coordinator, and what it wants done: plain values, so that gRPC, a unit test
-// and the simulation drive the same state machine. `call` and `connection` are numbers above 0 that
-// the driver chooses and never uses again.
+// Events and actions of the coordinator. They are plain values, so that gRPC, unit tests and the
+// simulation drive the same state machine. `call` and `connection` are numbers above 0. The driver
+// chooses them and never reuses them.
 namespace event {
 
-// A worker's stream: what it said, or that it is over.
+// A message of a worker's stream, or its end.
 struct WorkerSaid {
   int64_t connection = 0;
   control::v1::WorkerEvent event;
@@ -31,13 +31,13 @@ struct WorkerGone {
   int64_t connection = 0;
 };
 
-// Clients. `deadline` is the call's own, by the clock that gives `now`.
+// Requests of clients. `deadline` is the call's own, by the clock that gives `now`.
 struct RunJob {
   int64_t call = 0;
   std::string principal;
   std::shared_ptr<const Submission> submission;
   absl::Time deadline = absl::InfiniteFuture();
-  int64_t caller_bytes = 0;  // Of the request, kept by who asks while the call follows its job.
+  int64_t caller_bytes = 0;  // Bytes of the request, kept by the caller while it follows the job.
 };
 struct PlanJob {
   int64_t call = 0;
@@ -78,9 +78,9 @@ struct Planned {
   int64_t plan = 0;
   PlanResult result;
 };
-// Time has passed: Handle was asked to be called by NextWakeup().
+// Time has passed: NextWakeup() asked for a call of Handle.
 struct Tick {};
-// SIGTERM: no new jobs; action::Stopped follows when the last one is over.
+// SIGTERM: no new jobs. action::Stopped follows when the last job is over.
 struct Drain {};
 
 }  // namespace event
@@ -97,13 +97,13 @@ struct SendCommand {
   int64_t connection = 0;
   Command command;
 };
-// Ends a worker's stream after what was sent before. No event of it is expected any more.
+// Ends a worker's stream after everything that was sent before. Its later events are ignored.
 struct CloseConnection {
   int64_t connection = 0;
   absl::Status status;
 };
 
-// To a RunJob or WatchJob call, in order; FinishCall is the last of it.
+// To a RunJob or WatchJob call, in order. FinishCall is the last action of a call.
 struct SendEvent {
   int64_t call = 0;
   v1::JobEvent event;
@@ -119,17 +119,18 @@ struct Answer {
   absl::StatusOr<AnswerValue> value;
 };
 
-// Plan elsewhere and answer with event::Planned. Jobs' plans go before dry runs, quick ones beside.
+// Make a plan elsewhere and answer with event::Planned. Plans of jobs go before dry runs; quick
+// plans have their own thread.
 struct MakePlan {
   int64_t plan = 0;
   PlanRequest request;
   bool dry_run = false, quick = false;
 };
-// Nobody waits for the plan any more: it need not be made.
+// The plan is not needed any more and need not be made.
 struct ForgetPlan {
   int64_t plan = 0;
 };
-// Whether a job would be taken.
+// True if the coordinator accepts jobs.
 struct SetReady {
   bool ready = false;
 };
@@ -137,7 +138,7 @@ struct Stopped {};
 struct Log {
   LogLevel level = LogLevel::kInfo;
   std::string job, text;
-  std::shared_ptr<const JobPlan> plan;  // Is told behind `text`, and at kDebug what it is not.
+  std::shared_ptr<const JobPlan> plan;  // Logged after `text`, at kDebug with rejections.
 };
 
 }  // namespace action

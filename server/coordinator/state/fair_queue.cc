@@ -9,7 +9,7 @@
 namespace annulus {
 namespace {
 
-// A job costs at least this, so that many tiny jobs count too.
+// The least cost of a job, so that many tiny jobs count too.
 constexpr double kLeastRankSeconds = 1e-4;
 constexpr size_t kMaxRemembered = 4096;
 
@@ -31,8 +31,8 @@ double FairQueue::LeastServed() const {
 }
 
 void FairQueue::Push(Entry entry) {
-  // Who was idle starts level with the others: unused service is not saved up, a debt is not
-  // forgiven.
+  // A principal that was idle starts level with the others: unused service is not saved up, and a
+  // debt is not forgiven.
   const double level = LeastServed();
   auto [it, is_new] = principals_.try_emplace(entry.principal);
   if (is_new) {
@@ -74,7 +74,7 @@ double FairQueue::WorkAhead(const Entry& newcomer,
 }
 
 void FairQueue::Serve(absl::FunctionRef<bool(int64_t job)> take) {
-  // Places only fill up while jobs are taken, so a refused job need not be asked again.
+  // Places only fill up while jobs are taken, so a refused job need not be offered again.
   std::set<int64_t> refused;
   while (true) {
     std::vector<std::pair<double, std::string>> order;

@@ -11,10 +11,10 @@
 
 namespace annulus {
 
-// Jobs that wait for room. Principals share by deficit: the one that has received the fewest
-// rank-seconds is served next, so that over time each gets as much whatever the sizes of its jobs.
-// Among the jobs of a principal, priority and waiting time count together: kPriorityStep of waiting
-// weighs as much as 1 of priority, so that a stream of important jobs starves none.
+// Jobs that wait for room. Principals share by deficit: the principal that has received the fewest
+// rank-seconds is served next. Over time all receive the same amount, whatever the sizes of their
+// jobs. Among the jobs of a principal, priority and waiting time add up: kPriorityStep of waiting
+// counts as 1 of priority, so that a stream of important jobs starves none.
 class FairQueue {
  public:
   struct Entry {
@@ -24,7 +24,7 @@ class FairQueue {
     double rank_seconds = 0;  // Predicted.
     absl::Time submitted;
     bool stands_aside = false;  // Others need not wait for it.
-    double factor = 1;          // Of rank_seconds: JobPlan::factor.
+    double factor = 1;          // Factor of rank_seconds: JobPlan::factor.
     bool gradients = false;
     int32_t ranks = 1;
   };
@@ -33,19 +33,20 @@ class FairQueue {
   void Remove(int64_t job);
   bool Contains(int64_t job) const { return index_.count(job) != 0; }
   size_t size() const { return index_.size(); }
-  // Rank-seconds of what would be served before `newcomer`, which is not in the queue, as far as
-  // that can be said: jobs of its principal that come before it by priority and waiting time. Not
-  // those of one rank or of several where it is of the other kind, which has lanes of its own, nor
-  // what others need not wait for. Of each job the part that `share` leaves, which must not call
-  // the queue.
+  // Rank-seconds of the jobs that will be served before `newcomer`, which is not in the queue. This
+  // counts jobs of its principal that precede it by priority and waiting time. It leaves out:
+  // - jobs of one rank for a newcomer of several ranks, and vice versa, as they use other lanes;
+  // - jobs that others need not wait for.
+  // Each job counts with the fraction that `share` returns. `share` must not call the queue.
   double WorkAhead(const Entry& newcomer, absl::FunctionRef<double(const Entry&)> share) const;
 
-  // Offers waiting jobs in order. A job for which `take` says true leaves the queue and is charged
-  // to its principal; each job is offered at most once. `take` must not call the queue.
+  // Offers waiting jobs in order. If `take` returns true, the job leaves the queue and is charged
+  // to its principal. Each job is offered at most once. `take` must not call the queue.
   void Serve(absl::FunctionRef<bool(int64_t job)> take);
 
  private:
-  // Smaller is earlier: seconds of submission less those that priority is worth.
+  // Smaller is earlier: the time of submission in seconds, minus the seconds that the priority is
+  // worth.
   using Key = std::pair<double, int64_t>;
   struct Principal {
     double served = 0;  // Rank-seconds.
@@ -58,9 +59,9 @@ class FairQueue {
   static Key KeyOf(const Entry& entry);
   double LeastServed() const;
 
-  std::map<std::string, Principal> principals_;  // With waiting jobs only.
+  std::map<std::string, Principal> principals_;  // Principals with waiting jobs.
   std::map<int64_t, Place> index_;
-  // Service of principals without waiting jobs, forgotten when others have caught up.
+  // Service of principals without waiting jobs; removed when the others have caught up.
   std::map<std::string, double> remembered_;
 };
 

@@ -6,9 +6,9 @@
 namespace annulus {
 namespace {
 
-// More than this, and the half that has been served least is taken as level.
+// Above this number, the less served half counts as level.
 constexpr size_t kMaxRemembered = 1024;
-// A segment costs at least this, so that tiny ones count too.
+// The least cost of a segment, so that tiny ones count too.
 constexpr double kLeastRankSeconds = 1e-4;
 
 }  // namespace

@@ -7,24 +7,25 @@
 
 namespace annulus {
 
-// Whose segment is next: what principals have been served, in rank-seconds, by start-time fair
-// queueing. Who was idle starts level with the others: unused service is not saved up.
+// Decides whose segment is next. It counts the rank-seconds that principals have been served, by
+// start-time fair queueing. A principal that was idle starts level with the others: unused service
+// is not saved up.
 class FairShares {
  public:
-  // The smallest is served next. Never decreases.
+  // The service of a principal; the smallest is served next. Never decreases.
   double Served(const std::string& principal) const;
-  // The principal is served, for this many rank-seconds.
+  // Adds rank-seconds to the service of a principal.
   void Charge(const std::string& principal, double rank_seconds);
 
-  // Principals that are remembered. Bounded: with a thousand and more of them those that have been
-  // served least count as level.
+  // The number of remembered principals. It is bounded: above a thousand, the less served half
+  // counts as level.
   size_t size() const { return finish_.size(); }
 
  private:
   void ForgetHalf();
 
-  double level_ = 0;                      // Of the one served last, when it was.
-  std::map<std::string, double> finish_;  // After the last service.
+  double level_ = 0;                      // Service of the principal served last, at that time.
+  std::map<std::string, double> finish_;  // Service after the latest charge.
 };
 
 }  // namespace annulus

@@ -18,31 +18,31 @@ struct GroupRecord {
     kOpening,     // Waits for every rank's bootstrap.
     kConnecting,  // Waits for every rank's connection.
     kReady,
-    kClosing,   // No longer wanted; no job uses it.
+    kClosing,   // Not wanted any more; no job uses it.
     kAborting,  // Poisoned, or a member is lost.
   };
 
   int64_t number = 0;  // Generation.number; the term is the coordinator's.
   State state = State::kOpening;
   std::vector<int64_t> members;         // Worker numbers, by rank.
-  std::vector<std::string> slots;       // By rank; stays when a member is lost.
+  std::vector<std::string> slots;       // By rank; stays after a member is lost.
   std::vector<std::string> bootstraps;  // By rank.
-  // Live members whose answer to the present state's command is awaited.
+  // Live members that have not yet answered the command of the present state.
   std::set<int64_t> awaited;
-  bool wanted = true;  // Belongs to the present family.
-  // When its lanes were to have nothing left to run, by what was known when it was opened.
+  bool wanted = true;  // In the present family.
+  // Predicted time at which its lanes have nothing left to run, set when the group was opened.
   absl::Time idle_at;
 
   int32_t RankOf(int64_t worker) const;  // -1: none.
-  // Every rank's bootstrap is there.
+  // True if every rank's bootstrap has arrived.
   bool opened() const { return state == State::kOpening && awaited.empty(); }
   bool live() const { return state != State::kClosing && state != State::kAborting; }
 };
 
 const char* GroupStateName(GroupRecord::State state);
 
-// Groups by generation number, in increasing order; and how often forming the same members has
-// failed.
+// Groups by generation number, in increasing order, and the failed formations of each set of
+// members.
 class GroupTable {
  public:
   GroupRecord& Add(std::vector<int64_t> members);
@@ -53,13 +53,13 @@ class GroupTable {
   struct Pause {
     int32_t failures = 0;
     absl::Time until = absl::InfinitePast();
-    absl::Status formation;  // Why forming it failed the last time; OK: it was formed, and broke.
+    absl::Status formation;  // Latest formation error; OK: it formed, and then broke.
   };
-  // Of groups with these members.
+  // Pauses, by members.
   std::map<std::vector<int64_t>, Pause>& pauses() { return pauses_; }
   const std::map<std::vector<int64_t>, Pause>& pauses() const { return pauses_; }
 
-  // Why forming these members has failed, and none of them has been formed since; OK otherwise.
+  // The error of forming these members, if none has been formed since; OK otherwise.
   absl::Status FormationError(const std::vector<int64_t>& members) const;
 
   std::map<int64_t, GroupRecord>& all() { return groups_; }

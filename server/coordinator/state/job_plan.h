@@ -15,19 +15,19 @@
 
 namespace annulus {
 
-// What planning needs to know of a job and of the cluster.
+// Inputs of planning: the job and the cluster.
 struct PlanRequest {
   std::shared_ptr<const Submission> submission;
-  Execution execution;  // As the submission asks, or what a state that it uses leaves of that.
+  Execution execution;            // The submission's, or limited by a state that it uses.
   std::vector<int32_t> sizes;     // Group sizes on offer, increasing; 1 included.
-  Rates rates;                    // Of the slowest worker.
-  double factor = 1;              // Of the rates' kernel over what the slowest measured of it.
-  PredictionCorrector ways;       // What jobs have shown.
+  Rates rates;                    // Rates of the slowest worker.
+  double factor = 1;              // Kernel rate over the slowest worker's measured rate.
+  PredictionCorrector ways;       // Measured over predicted times of jobs.
   int64_t max_device_bytes = 0;   // Smallest device budget.
   int64_t max_staging_bytes = 0;  // Smallest staging budget.
-  int64_t max_kept_bytes = 0;     // What a kept state may take of it.
+  int64_t max_kept_bytes = 0;     // Part of staging for kept states.
   absl::Duration segment_target = absl::Milliseconds(100);
-  bool count_all = false;  // See Choice: for who asks what there is to choose from.
+  bool count_all = false;  // Count all candidates, see Choice. For dry runs.
 };
 
 // Bytes of one shard in staging.
@@ -38,21 +38,21 @@ struct ShardBytes {
   int64_t total() const { return input + output + kept; }
 };
 
-// How a job will run: all that the coordinator tells workers and clients.
+// How a job will run: the source of all messages to workers and clients.
 struct JobPlan {
-  Execution execution;  // Fully resolved.
+  Execution execution;  // Every choice is made.
   int64_t granule = 1;
   Cost cost;
-  double pair_seconds = 0;  // That `cost` reckons with,
-  double factor = 1;        // over what the slowest worker measured: see PlanRequest.
+  double pair_seconds = 0;  // Kernel rate in `cost`,
+  double factor = 1;        // over the slowest worker's measured rate.
   std::vector<Candidate> rejected;
   ShardPlan shards;
   std::vector<ShardBytes> bytes;       // By rank.
   std::vector<int32_t> parts_of_step;  // Empty: no step is split.
-  // Where long steps could not be split: the longest that a rank is predicted to be in one of them,
-  // of a kernel no faster than it measured itself, perhaps beside others.
+  // Predicted time of a rank's longest step, if long steps could not be split. The kernel is
+  // assumed to be no faster than it measured itself, perhaps beside other load.
   absl::Duration longest_step = absl::ZeroDuration();
-  int32_t segments = 1;  // At most; fewer when there are fewer steps.
+  int32_t segments = 1;  // At most; fewer if there are fewer steps.
   int32_t world_size() const { return shards.world_size; }
 };
 
@@ -62,7 +62,7 @@ using PlanFunction = std::function<PlanResult(const PlanRequest&)>;
 // Staging bytes of each rank's shard.
 std::vector<ShardBytes> BytesOfShards(const AttentionSpec& spec, const ShardPlan& plan);
 int64_t LargestShard(const std::vector<ShardBytes>& bytes);
-// Of one rank; 0 where they have not been counted.
+// The most bytes that one rank sends; 0 if they were not counted.
 int64_t MostBytesSent(const Cost& cost);
 
 }  // namespace annulus

@@ -21,10 +21,10 @@ namespace annulus {
 
 enum class CallKind : uint8_t { kWatcher, kOwner, kQuietOwner };
 
-// What became of a forward job's state.
+// State of a forward job's kept state.
 enum class KeptStatus : uint8_t {
-  kNone,     // It keeps none.
-  kAwaited,  // It will be kept when the job succeeds.
+  kNone,     // The job keeps none.
+  kAwaited,  // Kept when the job succeeds.
   kHeld,     // Gradients jobs may name it.
   kReleased,
   kExpired,
@@ -32,51 +32,48 @@ enum class KeptStatus : uint8_t {
 };
 struct KeptState {
   KeptStatus status = KeptStatus::kNone;
-  int64_t run = 0;  // That holds it; 0: it is freed.
+  int64_t run = 0;  // The run that holds it; 0: freed.
   absl::Time expires = absl::InfiniteFuture();
   absl::Time expire_time;  // Time of day.
-  int32_t users = 0;       // Jobs that have named it and not ended.
+  int32_t users = 0;       // Jobs that have named it and have not ended.
 };
 
 // One job, from its submission until it is forgotten.
 struct JobRecord {
-  int64_t number = 0;  // Grows with submission.
+  int64_t number = 0;  // Grows with each submission.
   std::string id;
   std::string principal;
-  // Without its spec when the job has ended and its state is gone.
+  // Without the spec after the job has ended and its state is gone.
   std::shared_ptr<const Submission> submission;
   v1::Job::State state = v1::Job::STATE_QUEUED;
-  absl::Status error;  // Of a failed or cancelled job.
+  absl::Status error;  // Error of a failed or cancelled job.
 
   absl::Time create_time, end_time;  // Times of day.
   absl::Time created, deadline, placed, uploaded;
   absl::Time ended = absl::InfiniteFuture();
   absl::Time result_deadline = absl::InfiniteFuture();
-  // Since when no present worker could serve it.
+  // The time since which no present worker could serve the job.
   absl::Time unplaceable_since = absl::InfiniteFuture();
 
   int32_t attempt = 0;  // 0: never placed.
   int64_t run = 0;      // 0: none at present.
   std::shared_ptr<const JobPlan> plan;
   int64_t planning = 0;       // Number of the plan that is being made; 0: none.
-  int64_t planned_epoch = 0;  // Membership that the plan was made for.
-  absl::Status refusal;       // Of its latest plan; OK: there is one.
+  int64_t planned_epoch = 0;  // Membership epoch of the plan.
+  absl::Status refusal;       // Error of its latest plan; OK: there is one.
   absl::Status lost_cause;    // Why it runs again.
-  // Where it is placed, without tickets.
+  // The placement, without tickets.
   bool has_placement = false;
   v1::Plan placement;
   v1::JobStats stats;
   KeptState kept;
   int64_t lender = 0;             // The forward job whose state it uses; 0: none.
-  bool waits_for_states = false;  // When it was last looked at: for the end of some.
-
-  // Calls that follow it. When the last owner goes, a job that is not detached is cancelled. The
-  // quiet ones, of both, hear of placements and the end only.
+  bool waits_for_states = false;  // The latest placing found it waiting for a state.
   std::set<int64_t> owners, watchers, quiet;
-  // Of those that have joined it; it goes on without them.
+  // Deadlines of the calls that have joined the job. The job continues without them.
   std::map<int64_t, absl::Time> call_deadlines;
   int64_t last_event = 0;
-  // What a new call is told, by event number: the present state, the placement, the ranks that are
+  // Events for a new call, by event number: the present state, the placement, the ranks that are
   // ready.
   std::map<int64_t, v1::JobEvent> history;
 
@@ -85,7 +82,7 @@ struct JobRecord {
   absl::string_view request_id() const { return submission->request.request_id(); }
 };
 
-// All jobs that are known. Forgets the oldest ended ones.
+// All known jobs. Forgets the oldest ended ones.
 class JobTable {
  public:
   // The id is new.
@@ -100,18 +97,19 @@ class JobTable {
   JobRecord* FindRequest(absl::string_view principal, absl::string_view request_id);
   JobRecord* FindCall(int64_t call);
   void AddCall(JobRecord& job, int64_t call, CallKind kind);
-  // A call that is here has a request of its own, which takes `bytes` until it is removed.
+  // Adds `bytes` for the request of a present call. RemoveCall subtracts them.
   void CountRequest(int64_t call, int64_t bytes);
   void RemoveCall(int64_t call);
 
-  // The job has ended, and holds no state (any more): from `since` on it may be forgotten. Its ids,
-  // execution, error and stats stay until then; its spec and its plan, which may be large, go.
+  // The job has ended and holds no state (any more). It may be forgotten from `since` on. Until
+  // then its ids, execution, error and stats stay. Its spec and its plan, which may be large, are
+  // freed.
   void Retire(JobRecord& job, absl::Time since);
-  // It has ended and holds state: until it is retired it is no longer active.
+  // The job has ended and holds state. It is not active any more until it is retired.
   void Hold(JobRecord& job);
   void Unhold(JobRecord& job, absl::Time now);
-  // Forgets what ended before `time`, and the oldest beyond `keep`. Returns when the next one is
-  // due.
+  // Forgets jobs that ended before `time`, and the oldest beyond `keep`. Returns the time at which
+  // the next one is due.
   absl::Time Forget(absl::Time time, size_t keep);
 
   // Up to `count` jobs of a principal with numbers below `before`, newest first.
@@ -138,7 +136,7 @@ class JobTable {
   std::map<std::string, int64_t, std::less<>> by_id_;
   std::map<std::pair<std::string, std::string>, int64_t> by_request_;
   std::map<int64_t, CallRecord> by_call_;
-  std::set<std::pair<absl::Time, int64_t>> retired_;  // Since when.
+  std::set<std::pair<absl::Time, int64_t>> retired_;  // Since when, and the job.
 };
 
 }  // namespace annulus

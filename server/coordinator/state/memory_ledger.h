@@ -7,18 +7,18 @@
 
 namespace annulus {
 
-// Bytes of the pools of one worker that jobs use. (The pool of sessions is the worker's own until
-// jobs can hold sessions.)
+// Bytes of a worker's pools that jobs use. The worker alone manages the pool of sessions until jobs
+// can hold sessions.
 struct PoolBytes {
   int64_t staging = 0;
   int64_t device = 0;
-  int64_t kept = 0;  // Of staging: what is to stay when the job has ended.
+  int64_t kept = 0;  // The part of staging that stays after the job's end.
 
   PoolBytes& operator+=(const PoolBytes& more);
   PoolBytes& operator-=(const PoolBytes& less);
 };
 
-// What each worker's pools hold, by run: the authority of admission. Never more than the limits.
+// The contents of each worker's pools, by run. Admission relies on it. Never more than the limits.
 class MemoryLedger {
  public:
   struct Claim {
@@ -27,14 +27,15 @@ class MemoryLedger {
   };
 
   void AddWorker(int64_t worker, PoolBytes limits);
-  // Its bytes are gone with it.
+  // Removes the worker with its bytes.
   void EraseWorker(int64_t worker);
 
+  // True if the bytes fit now.
   bool HasRoom(int64_t worker, PoolBytes bytes) const;
-  // Whether it has, when nothing else is there.
+  // True if the bytes fit while nothing else is there.
   bool CouldHold(int64_t worker, PoolBytes bytes) const;
-  // All claims, one for each worker, or none: false and unchanged when one does not fit. What a run
-  // claims later adds to what it holds.
+  // Reserves all claims, one for each worker, or none: returns false without a change if one does
+  // not fit. Later claims of a run add to what it holds.
   bool Reserve(int64_t run, const std::vector<Claim>& claims);
   void ReleaseDevice(int64_t run, int64_t worker);
   void Release(int64_t run, int64_t worker);
@@ -42,7 +43,7 @@ class MemoryLedger {
   // Zero for unknown workers.
   PoolBytes used(int64_t worker) const;
   PoolBytes limits(int64_t worker) const;
-  // Whether any run holds bytes, or a place, on the worker.
+  // True if no run holds bytes, or a place, on the worker.
   bool idle(int64_t worker) const;
 
  private:

@@ -28,7 +28,7 @@ void AddFollowed(const Mask& mask, const Sequence& sequence, double heads, PlanS
 
 PlanShape PlanShapeOf(const AttentionSpec& spec) {
   const MaskGroups groups(spec);
-  // Of each group: heads by the mask that they follow.
+  // For each group: the number of heads by the mask that they follow.
   std::vector<std::map<int32_t, double>> heads(groups.mask_of_head.size());
   for (size_t group = 0; group < heads.size(); ++group) {
     for (const int32_t mask : groups.mask_of_head[group]) ++heads[group][mask];

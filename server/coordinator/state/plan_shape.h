@@ -7,18 +7,18 @@
 
 namespace annulus {
 
-// What planning a job goes through, as far as its spec says.
+// The size of a planning problem, as far as the spec determines it.
 struct PlanShape {
-  int64_t classes = 1;   // Of heads.
-  int64_t followed = 0;  // Sequences, each × the masks that some head follows there.
-  int64_t pieces = 0;    // Chunks and ranges of those, where they cut a sequence.
-  int64_t spans = 0;     // As many keys as a row sees, one behind the other: those of a window too.
-  double rows = 0;       // Of queries, × query heads.
-  double pairs = 0;      // Of these and keys, at most.
-  double keys = 0;       // × key/value heads, at most.
+  int64_t classes = 1;   // Classes of heads.
+  int64_t followed = 0;  // Sequences, each × the masks that some head follows in it.
+  int64_t pieces = 0;    // Chunks and ranges of those, if they cut a sequence.
+  int64_t spans = 0;     // Runs of as many keys as a row sees, including windows.
+  double rows = 0;       // Query rows × query heads.
+  double pairs = 0;      // Visible pairs × query heads, at most.
+  double keys = 0;       // Key rows × key/value heads, at most.
 };
 
-// Of a valid spec, in time that is linear in `followed`.
+// Requires a valid spec. Takes time linear in `followed`.
 PlanShape PlanShapeOf(const AttentionSpec& spec);
 
 }  // namespace annulus

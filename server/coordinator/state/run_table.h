@@ -22,9 +22,9 @@ struct RunRank {
   int32_t segments_done = 0;
   bool output_ready = false;
   bool drained = false;
-  bool gone = false;  // Freed, dropped or lost with its worker: it holds nothing any more.
+  bool gone = false;  // Freed, dropped or lost with its worker: it holds nothing.
   control::v1::Prepared preparation;
-  v1::ShardReport report;  // With the outputs.
+  v1::ShardReport report;  // Arrives with the outputs.
 };
 
 // One attempt of a job on certain workers, from Reserve to the last Dropped. It outlives its job's
@@ -32,13 +32,13 @@ struct RunRank {
 struct RunRecord {
   enum class State : uint8_t {
     kUploading,
-    kReady,      // Shards are there; waits for device memory.
+    kReady,      // Shards are complete; waits for device memory.
     kPreparing,  // Waits for every rank's Prepared.
     kPrepared,   // Waits for its first segment.
-    kRunning,    // Segments are issued; or solo, from the complete shard on.
+    kRunning,    // Segments are issued; or solo, once the shard is complete.
     kDraining,   // Every rank's outputs are in staging.
-    kKept,       // Its job has succeeded, and its shards stay to lend their tensors.
-    kHalting,    // Ended early: issued segments are running out.
+    kKept,       // Its job has succeeded; its shards stay to lend their tensors.
+    kHalting,    // Ended early: issued segments finish.
     kDropping,   // Waits for every rank's Dropped.
   };
 
@@ -51,30 +51,31 @@ struct RunRecord {
   State state = State::kUploading;
   int64_t group = 0;  // 0: solo.
   std::shared_ptr<const JobPlan> plan;
-  std::vector<RunRank> ranks;  // Those that hold rows: the first ranks of the group.
+  std::vector<RunRank> ranks;  // Ranks that hold rows: the first ranks of the group.
   int32_t steps = 0;
   int32_t segments = 0;  // Known when prepared.
-  int32_t issued = 0;    // To every rank.
-  // When each of them was, among all segments.
+  int32_t issued = 0;    // Segments issued to every rank.
+  // CoordinatorTables::last_turn at each issue.
   std::vector<int64_t> turns;
-  // For its turns: since when, while it could run and no segment of it does, and how long before.
+  // Waiting for turns: `waits_since` is the beginning of the present wait, while the run could run
+  // and none of its segments does; `waited` is the sum of earlier waits.
   absl::Time waits_since = absl::InfiniteFuture();
   absl::Duration waited;
   absl::Time upload_deadline;
-  bool keep = false;      // Its workers hold the shards until they are told to drop them.
+  bool keep = false;      // Its workers hold the shards until Drop.
   int64_t lender = 0;     // The run whose shards lend tensors to this one's; 0: none.
-  int32_t borrowers = 0;  // Runs that it lends to.
+  int32_t borrowers = 0;  // The number of runs that it lends to.
 
   bool solo() const { return group == 0; }
   bool live() const { return state < State::kKept; }
-  // Placed and not yet started: counts as ahead in its group or worker.
+  // True if the run has not started: it counts as ahead in its group or on its worker.
   bool ahead() const { return state <= State::kPrepared; }
-  // Still needs its group's communicator.
+  // True if the run still needs its group's communicator.
   bool needs_group() const {
     return !solo() && state != State::kDraining && state != State::kKept &&
            state != State::kDropping;
   }
-  int32_t RankOf(int64_t worker) const;  // -1: none that holds something.
+  int32_t RankOf(int64_t worker) const;  // -1: no rank that holds something.
   int32_t SegmentsDone() const;          // By every rank that is not gone.
   control::v1::ShardKey Key(int32_t rank) const;
 };
@@ -88,7 +89,7 @@ class RunTable {
   void Erase(int64_t number);
   RunRecord* Find(int64_t number);
   const RunRecord* Find(int64_t number) const;
-  // Of a live or dropping run; null for one that is over.
+  // The live or dropping run of the shard; null if it is over.
   RunRecord* Find(const control::v1::ShardKey& shard);
 
   std::map<int64_t, RunRecord>& all() { return runs_; }

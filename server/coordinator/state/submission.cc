@@ -41,7 +41,7 @@ int64_t BytesOf(const Submission& submission) {
   return static_cast<int64_t>(bytes);
 }
 
-// Messages without maps and unknown fields are written alike when they are equal.
+// Equal messages without maps and unknown fields have equal bytes.
 std::string FingerprintOf(const Submission& submission) {
   if (submission.request.request_id().empty()) return "";
   std::string text(1, submission.request.detached() ? 'd' : 'b');
@@ -49,7 +49,7 @@ std::string FingerprintOf(const Submission& submission) {
   return Sha256(absl::StrCat(text, Sha256(text), *submission.spec_bytes));
 }
 
-// With its defaults written out.
+// Defaults are written out.
 std::string StateFingerprintOf(const AttentionSpec& wanted) {
   if (!wanted.keeps_state() && !wanted.uses_state()) return "";
   AttentionSpec spec = SharedByState(wanted);

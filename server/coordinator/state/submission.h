@@ -18,33 +18,37 @@ namespace annulus {
 // The principal of every call, until callers are authenticated.
 inline constexpr char kAnonymous[] = "anonymous";
 
-// A validated request to run or to plan a job: the message as it came and what it means. Immutable.
+// A validated request to run or to plan a job: the original message and its meaning. Immutable.
 struct Submission {
   v1::RunJobRequest request;
   AttentionSpec spec;
   Execution execution;
-  // request.spec() as bytes, which commands to workers share.
+  // request.spec() as bytes. Commands to workers share them.
   std::shared_ptr<const std::string> spec_bytes;
-  // Of the capability table, that it uses.
+  // Features of the capability table that it uses.
   std::set<std::string> features;
   PlanShape shape;
-  // Memory that it takes, about.
+  // Approximate memory that it takes.
   int64_t bytes = 0;
-  // SHA-256 of what makes it this job and no other, see SameJob; empty without a request_id, by
-  // which alone jobs are compared.
+  // SHA-256 of the content that identifies the job, see SameJob. Empty without a request_id, as
+  // only jobs with one are compared.
   std::string fingerprint;
-  // SHA-256 of what a forward job whose state is kept and a gradients job that uses it must agree
-  // in; empty for others.
+  // SHA-256 of the content in which a forward job that keeps its state and a gradients job that
+  // uses it must agree. Empty for other jobs.
   std::string state_fingerprint;
 };
 
-// Translates and validates; called where the request arrives, before the state machine sees it.
-// Errors: those of Validate(), and INVALID_ARGUMENT / INVALID_REQUEST for a request_id, timeout or
-// result_ttl out of range, or a result_ttl of a job that is not detached.
+// Converts and validates a request. Called where the request arrives, before the state machine gets
+// it. INVALID_ARGUMENT, in this order:
+// - UNKNOWN_FIELD;
+// - INVALID_REQUEST for a request_id, timeout or result_ttl out of range, or a result_ttl of a job
+//   that is not detached;
+// - those of SpecFromProto and ExecutionFromProto (proto/wire/convert.h);
+// - those of Validate() (attention/validate/validate.h), and UNIMPLEMENTED / NOT_SERVED.
 absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(v1::RunJobRequest request,
                                                                  const CoordinatorOptions& options);
 
-// Whether two requests with a request_id ask for the same job: equal but for what belongs to the
+// True if two requests with a request_id ask for the same job: equal except for the fields of the
 // call alone (timeout, single_attempt, result_ttl, quiet). Takes no time, however long the specs
 // are.
 bool SameJob(const Submission& a, const Submission& b);

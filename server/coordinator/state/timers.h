@@ -11,8 +11,8 @@
 
 namespace annulus {
 
-// Whose timer it is. When one is due, its owner looks at what is due by itself: a timer that
-// comes too early does no harm.
+// The owner of a timer. When it is due, its owner checks what is due: a timer that comes too early
+// does no harm.
 struct TimerKey {
   enum class Kind : uint8_t {
     kWorker,
@@ -32,15 +32,15 @@ struct TimerKey {
   }
 };
 
-// At most one time for each key. Times that are equal are due in the order of their keys.
+// At most one time for each key. Equal times are due in the order of their keys.
 class Timers {
  public:
   // Replaces the key's time; absl::InfiniteFuture() removes it.
   void Set(TimerKey key, absl::Time when);
   void Cancel(TimerKey key) { Set(key, absl::InfiniteFuture()); }
-  // Removes and returns the earliest one that is due.
+  // Removes and returns the earliest key that is due.
   std::optional<TimerKey> PopDue(absl::Time now);
-  // InfiniteFuture when there is none.
+  // InfiniteFuture if there is none.
   absl::Time Next() const;
 
  private:

@@ -6,7 +6,8 @@ namespace annulus {
 namespace {
 
 constexpr size_t kRemembered = 16;
-// What begins and ends a run, and what a scheduler gives to others, is little of this.
+// The overhead at the beginning and end of a run, and the time that a scheduler gives to others,
+// are a small part of this.
 constexpr double kLeastSeconds = 0.02;
 constexpr double kLeastFactor = 1.0 / 32, kMostFactor = 2;
 constexpr double kAlike = 1.5;

@@ -13,40 +13,40 @@
 
 namespace annulus {
 
-// How jobs keep to what a worker measured of a kernel when it started, perhaps on a machine that
-// others held up: the seconds of the tasks of its latest runs over those that its own measurement
-// predicts. Runs that are too short to tell are not counted.
+// Compares jobs with a worker's own measurement of a kernel. The measurement was made at the
+// worker's start, perhaps on a machine under load. Keeps the ratio of measured to predicted seconds
+// of the tasks of the latest runs. Runs that are too short are not counted.
 class WorkerSpeedEstimator {
  public:
-  // `bound`: the tasks took so long at most, as they shared the machine with transfers. Such a run
-  // says only that the worker is faster.
+  // kBound: the tasks took at most this time, as they shared the machine with transfers. Such a run
+  // can only show that the worker is faster.
   enum class Kind : bool { kExact, kBound };
   void Add(double predicted_seconds, double took_seconds, Kind kind);
 
-  // By which plans multiply what was measured: 1 where jobs keep to it within half again, as masks
-  // and caches make that much of a difference. The fastest of the latest runs says, down to 1/32;
-  // above 1, and to 2 at most, only where all that are remembered were slower.
+  // The factor by which plans multiply the measured times. 1 while jobs keep to them within a
+  // factor of 1.5, as masks and caches cause such differences. The fastest of the latest runs
+  // decides. At least 1/32. Above 1, and at most 2, only if all remembered runs were slower.
   double factor() const;
-  // The least that any of the latest runs took, 1/32 to 1.
+  // The smallest ratio of the latest runs, 1/32 to 1.
   double least() const;
   int32_t runs() const { return static_cast<int32_t>(ratios_.size()); }
 
  private:
   double Fastest() const;
 
-  std::deque<double> ratios_;  // The latest last.
+  std::deque<double> ratios_;  // The latest is last.
 };
 
-// What a worker measured of the kernel of `spec`, which it serves.
+// The worker's measured rate of the kernel of `spec`, which it serves.
 KernelRate MeasuredRate(const WorkerRates& rates, const AttentionSpec& spec);
 
-// Of each kernel of a worker, forward and backward passes apart.
+// Speeds of each kernel of a worker, for forward and backward passes separately.
 class WorkerSpeedEstimators {
  public:
   struct Of {
     bool gradients = false;
-    size_t kernel = 0;  // In WorkerRates::kernels.
-    // Of the kernel; of gradients, which may count with fp32's rates, that of the job.
+    size_t kernel = 0;  // Index in WorkerRates::kernels.
+    // Element type of the kernel. For gradients, which may use fp32's rates, that of the job.
     DataType dtype = DataType::kFp32;
     bool operator<(const Of& other) const {
       return std::tie(gradients, kernel, dtype) <
@@ -54,18 +54,18 @@ class WorkerSpeedEstimators {
     }
   };
 
-  // A rank of a job of `spec` on a worker that measured `rates`, as `cost` counts it, has run for
-  // `took_seconds` beside its waits for others.
+  // Adds a run: `rank` of a job of `spec`, with the work that `cost` counts, took `took_seconds`
+  // without its waits for others, on a worker that measured `rates`.
   void Add(const WorkerRates& rates, const AttentionSpec& spec, const Cost& cost, int32_t rank,
            double took_seconds);
 
-  // What plans reckon with for a job of `spec`: what was measured, by the factor of its kernel.
+  // The rate for plans of a job of `spec`: the measured rate times the factor of its kernel.
   KernelRate RateFor(const WorkerRates& rates, const AttentionSpec& spec) const;
-  // The fastest that `spec` may be there, by what any kernel of the worker has shown of its
-  // operation: what held up the measurement of one held up that of all. Before anything is shown:
-  // by the time that it had processors for.
+  // The best rate that the worker may have for `spec`. It uses the fastest ratio of any of its
+  // kernels for the operation: load that slowed down one measurement slowed down all. Without runs,
+  // it uses the share of time for which the worker had processors.
   KernelRate LeastRateFor(const WorkerRates& rates, const AttentionSpec& spec) const;
-  // The same over what was measured: 1/32 to 1.
+  // The factor of LeastRateFor over the measured rate, 1/32 to 1.
   double LeastOf(const WorkerRates& rates, Operation operation) const;
 
   const std::map<Of, WorkerSpeedEstimator>& all() const { return paces_; }

@@ -16,29 +16,29 @@
 
 namespace annulus {
 
-// One live incarnation of a worker. Its number is never reused, so that what speaks of a lost
-// incarnation finds nothing.
+// One live incarnation of a worker. Its number is never reused, so that messages about a lost
+// incarnation find nothing.
 struct WorkerRecord {
   explicit WorkerRecord(CommandLog::Limits limits) : log(limits) {}
 
   int64_t number = 0;
   control::v1::Register info;
   WorkerRates rates;            // info.rates()
-  WorkerSpeedEstimators paces;  // Of its jobs, against `rates`.
+  WorkerSpeedEstimators paces;  // Its jobs, compared with `rates`.
   int64_t connection = 0;       // 0: the stream is broken.
   absl::Time last_heard;
   bool suspect = false;  // Its stream is broken, or it missed beats.
   bool leaving = false;
   bool drain_sent = false;
-  // What an earlier term left on it and it has not yet freed.
+  // Shards and groups of an earlier term that it has not yet freed.
   std::set<std::string> leftovers;  // Serialized ShardKeys and Generations.
   CommandLog log;
   int64_t events_received = 0;
 
   const std::string& slot() const { return info.slot(); }
-  // May take part in groups.
+  // True if it may take part in groups.
   bool eligible() const { return !leaving && leftovers.empty(); }
-  // May be given new jobs.
+  // True if it may be given new jobs.
   bool ready() const { return eligible() && !suspect; }
 };
 
@@ -54,7 +54,7 @@ class WorkerTable {
   const WorkerRecord* BySlot(absl::string_view slot) const;
   WorkerRecord* ByConnection(int64_t connection);
 
-  // By locality, then slot: the order in which groups are formed. Eligible ones only.
+  // Eligible workers by locality, then slot: the order in which groups are formed.
   std::vector<int64_t> LocalityOrder() const;
   int32_t ready_count() const;
 
