@@ -31,7 +31,7 @@ struct ClientOptions {
 };
 
 // A client of one coordinator. Thread-safe. Errors are absl::Status; DetailOf() of base/error.h has
-// the reason, the fields at fault and the retry delay. docs/reference/calls.md lists all reasons.
+// the reason, the fields at fault and the retry delay. docs/reference/errors.md lists all reasons.
 //
 //   ClientOptions options;
 //   options.address = "coordinator:8001";

@@ -49,9 +49,9 @@ std::string Time(absl::Duration time) {
                                            : absl::StrCat(seconds, " s");
 }
 
-// The second column of the tables of docs/reference/calls.md, "Limits", in order.
+// The second column of the tables of docs/reference/limits.md, "Limits", in order.
 std::vector<std::string> Said() {
-  std::ifstream file("docs/reference/calls.md");
+  std::ifstream file("docs/reference/limits.md");
   std::vector<std::string> values;
   bool inside = false;
   for (std::string line; std::getline(file, line);) {

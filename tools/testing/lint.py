@@ -62,8 +62,8 @@ PYTHON_FORBIDDEN = [
     ),
 ]
 
-# Where docs/reference/calls.md lists the reasons of errors, and strings in capitals that are none.
-REASONS_PAGE = "docs/reference/calls.md"
+# Where docs/reference/errors.md lists the reasons of errors, and strings in capitals that are none.
+REASONS_PAGE = "docs/reference/errors.md"
 TYPES_OF_FILES = {"BF16", "BOOL", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2", "F8_E5M2FNUZ", "F8_E8M0", "F6_E2M3", "F6_E3M2"}
 NOT_REASONS = TYPES_OF_FILES | {"INTERNAL", "QUEUED", "STATE_"}
 NOT_REASONS |= {"CUDA_MODULE_LOADING", "EAGER", "LIBRARY", "NCCL_COMM_BLOCKING"}

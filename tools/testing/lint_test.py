@@ -98,8 +98,8 @@ class LintTest(unittest.TestCase):
 
         both = 'F("BAD_THING"); F("GONE");'
         self.assertEqual(of(both), [])
-        self.assertEqual(of(both + 'F("NEW_THING")'), ["server/a.cc: NEW_THING is not in docs/reference/calls.md"])
-        self.assertEqual(of('F("BAD_THING", "BF16")'), ["docs/reference/calls.md: GONE is made nowhere"])
+        self.assertEqual(of(both + 'F("NEW_THING")'), ["server/a.cc: NEW_THING is not in docs/reference/errors.md"])
+        self.assertEqual(of('F("BAD_THING", "BF16")'), ["docs/reference/errors.md: GONE is made nowhere"])
         self.assertEqual(len(of(both, "tests/a_test.cc")), 2)
 
 

@@ -10,7 +10,7 @@
 namespace annulus {
 
 // All errors that the coordinator itself returns: code, reason and metadata in one place
-// (docs/reference/calls.md lists them). These functions take no decision.
+// (docs/reference/errors.md lists them). These functions take no decision.
 
 // Errors of clients, at submission.
 
