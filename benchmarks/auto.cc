@@ -1,7 +1,8 @@
-// What `auto` takes and predicts against what is measured, over a grid of jobs, small ones and ones
-// of few rows over many keys, on one worker and on two. A job's time is that of its slowest rank in
-// steps, and for a group what jobs of next to nothing take more on two workers than on one,
-// measured in the same run: what a client's own transfers take is not the planner's to choose.
+// Compares the choices and predictions of `auto` with measurements over a grid of jobs, on one
+// worker and on two. The grid includes small jobs, and few rows over many keys. The time of a job
+// is its slowest rank's time in steps. A group job also includes the extra time of nearly empty
+// jobs on two workers over one, measured in the same run. The client's transfers do not count,
+// because the planner cannot influence them.
 
 #include <algorithm>
 #include <cmath>
@@ -47,8 +48,8 @@ AttentionSpec SpecOf(int64_t length, const Heads& heads, int mask) {
   return spec;
 }
 
-// On two ranks a ring, rotate and all-gather are the same messages in the same steps. By area, rows
-// of a full mask are dealt as they are else.
+// The executions to compare. On two ranks, ring, rotate and all-gather have the same messages in
+// the same steps. With a full mask, layout by area equals another layout.
 std::vector<Execution> Ways(const AttentionSpec& spec) {
   std::vector<Layout> layouts = {Layout::kContiguous, Layout::kZigzag};
   if (!spec.masks.empty()) layouts.push_back(Layout::kByArea);
@@ -85,7 +86,7 @@ std::vector<Point> FewRows() {
   for (const DataType dtype : {DataType::kBf16, DataType::kFp32}) {
     for (const int64_t keys : kManyKeys) {
       for (const Heads& heads : kFewRowHeads) {
-        if (keys * heads.kv > 8 * kManyKeys[1]) continue;  // To send them takes too long.
+        if (keys * heads.kv > 8 * kManyKeys[1]) continue;  // Uploads would take too long.
         for (const int64_t rows : kFewRows) {
           AttentionSpec spec = SelfAttention(dtype, keys, heads.q, heads.dim, false);
           spec.kv_heads = heads.kv;
@@ -100,15 +101,15 @@ std::vector<Point> FewRows() {
   return points;
 }
 
-// Beside those of the grid; the first is that of tools/quickstart.
+// Jobs in addition to the grid. The first is that of tools/quickstart.
 std::vector<Point> Small() {
   return {{"761 12/12 D32 causal fp32", SelfAttention(DataType::kFp32, 761, 12, 32, true)},
           {"128 8/8 D64 causal fp32", SelfAttention(DataType::kFp32, 128, 8, 64, true)},
           {"1024 8/8 D64 causal fp32", SelfAttention(DataType::kFp32, 1024, 8, 64, true)}};
 }
 
-// Of keys: a part of the list, such as "128,1024", for a machine that is idle for a minute only.
-// Empty: all.
+// Restricts the benchmark to some key lengths, for example "128,1024", for a machine that is idle
+// only for a minute. Empty: all lengths.
 std::vector<int64_t> WantedLengths() {
   const char* wanted = std::getenv("ANNULUS_BENCH_LENGTHS");
   std::vector<int64_t> lengths;
@@ -158,7 +159,7 @@ v1::Plan PlanOf(Client* client, const AttentionSpec& spec, const Execution& exec
   return Checked(client->Plan(spec, execution, absl::Seconds(30)));
 }
 
-// What a job takes beside its steps, more on two workers than on one.
+// The extra time of a job outside its steps on two workers, compared with one.
 double MeasureGroupSeconds(Client* client) {
   constexpr int kRepeats = 301, kWarmUp = 50;
   BenchJob job(SelfAttention(DataType::kBf16, 2, 1, 8, false));
@@ -184,12 +185,12 @@ void MeasurePoint(Client* client, const Point& point, double group_seconds, Tall
   const v1::Plan chosen = PlanOf(client, spec, {});
   std::vector<Execution> ways = Ways(spec);
   ways.push_back(Checked(ExecutionFromProto(chosen.execution(), "execution")));
-  // Short jobs are at the mercy of the system's scheduler: many of them tell what they usually
-  // take.
+  // Short jobs depend on the system's scheduler, so they are repeated more often.
   const int64_t rows = std::max(spec.q_rows(), spec.kv_rows());
   const int repeats = rows <= 1024 ? 31 : rows <= 4096 ? 11 : 3;
   std::vector<std::vector<double>> samples(ways.size());
-  std::vector<double> before;  // The first run of this job; others as long may have run.
+  // Predictions before the first run of this job. Other jobs of the same length may have run.
+  std::vector<double> before;
   for (const Execution& way : ways)
     before.push_back(Seconds(PlanOf(client, spec, way).predicted_time()));
   for (int i = 0; i <= repeats; ++i) {
@@ -202,7 +203,8 @@ void MeasurePoint(Client* client, const Point& point, double group_seconds, Tall
   std::vector<double> measured;
   for (const std::vector<double>& sample : samples) measured.push_back(Summarize(sample).median);
   const double best = *std::min_element(measured.begin(), measured.end());
-  // The chosen one was measured twice when it is on the list: the better half of luck for both.
+  // If the chosen execution is on the list, it was measured twice. The better value counts, for a
+  // fair comparison with the best of the list.
   double of_chosen = measured.back();
   for (size_t w = 0; w + 1 < ways.size(); ++w) {
     const bool same = ways[w].world_size == ways.back().world_size &&

@@ -8,45 +8,44 @@
 
 namespace annulus::bench {
 
-// One measured figure, as `tools/bench` shows it. What it is compared to and its ceiling are
-// measured in the same run.
+// One measured figure, as `tools/bench` prints it. Its comparison and its ceiling are measured in
+// the same run.
 struct Entry {
   std::string name;
   double value = 0;
   std::string unit;
-  // What `ratio` is against, in words; empty when the value stands alone.
+  // The comparison of `ratio`, in words. Empty if there is no comparison.
   std::string compared_to;
   std::optional<double> ratio;
-  // Which direction of `ratio` (of `value` where there is no ratio) is good.
+  // True if a higher `ratio` is better (a higher `value` if there is no ratio).
   bool higher_is_better = true;
-  // The bound that the project sets itself for `ratio`; and the best `value` that is possible, in
-  // its unit.
+  // The limit that the project sets for `ratio`, and the best possible `value`, in its unit.
   std::optional<double> bar;
   std::optional<double> ceiling;
-  // Measurements behind `value`, and (largest - smallest) / median of them.
+  // The number of measurements of `value`, and their (largest - smallest) / median.
   int repeats = 1;
   double spread = 0;
 };
 
-// Median and spread of measurements; `samples` is not empty.
+// Median and spread. Requires: `samples` is not empty.
 struct Summary {
   double median = 0;
   double spread = 0;
 };
 Summary Summarize(std::vector<double> samples);
 
-// Repeats of something and of its roof, in turns: the entry with both medians and that of the
-// ratios. Name, bar and what it is compared to are the caller's.
+// The entry of repeated measurements that alternate with their roof: the medians of both and of
+// their ratio. The caller sets name, bar and comparison.
 Entry EntryOfRounds(const std::vector<double>& values, const std::vector<double>& roofs);
-// A line about it on standard error.
+// Prints a line about the entry on standard error.
 void Say(const Entry& entry);
 
-// The entries as a JSON array, which a benchmark prints on standard output and nothing else; `met`
-// is derived. Text for a person goes to standard error.
+// The entries as a JSON array, the only output of a benchmark on standard output; derives `met`.
+// Text for people goes to standard error.
 std::string ToJson(const std::vector<Entry>& entries);
 
-// `value` from the only arguments that a program takes, `flag` N, where they are given. False, with
-// a line on standard error, at any others or where N is below `least`.
+// Reads the only arguments of a program, `flag` N, into `value` if they are given. False, with a
+// line on standard error, for other arguments or N < `least`.
 bool ReadOnlyFlag(int argc, const char* const* argv, const char* flag, int64_t least,
                   int64_t* value);
 

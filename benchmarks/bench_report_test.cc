@@ -28,7 +28,7 @@ TEST(ReportTest, MedianAndSpread) {
 }
 
 TEST(ReportTest, RoundsAreComparedOneByOne) {
-  const Entry entry = EntryOfRounds({2, 9, 4}, {4, 10, 4});  // Ratios 0.5, 0.9 and 1.
+  const Entry entry = EntryOfRounds({2, 9, 4}, {4, 10, 4});  // The ratios are 0.5, 0.9 and 1.
   EXPECT_EQ(entry.value, 4);
   EXPECT_DOUBLE_EQ(*entry.ratio, 0.9);
   EXPECT_EQ(*entry.ceiling, 4);
@@ -49,7 +49,7 @@ TEST(ReportTest, BarIsJudgedInItsDirection) {
   EXPECT_EQ(json[2]["better"], "lower");
 }
 
-// The same as FIELDS of tools/testing/run_benchmarks.py.
+// Must match FIELDS of tools/testing/run_benchmarks.py.
 TEST(ReportTest, AnEntryHasElevenFields) {
   Entry full = WithBar(0.8, 0.7, true);
   full.ceiling = 9;

@@ -1,6 +1,6 @@
-// One query row of each head over many keys: bytes of keys and values per second, against the rate
-// at which the same threads read the same memory, alternating in one process. Arguments:
-// --threads N, --path NAME.
+// One query row per head over many keys: bytes of keys and values per second, compared with the
+// rate at which the same threads read the same memory, alternating in one process.
+// Arguments: --threads N, --path NAME.
 
 #include <cstdio>
 #include <string>

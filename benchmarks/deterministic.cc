@@ -1,5 +1,5 @@
-// What equal bits cost: jobs on two workers of one thread, with and without spec.deterministic, by
-// turns.
+// The cost of spec.deterministic: jobs on two workers of one thread each, with and without it,
+// alternating.
 
 #include <cstdio>
 #include <vector>

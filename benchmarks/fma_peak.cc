@@ -14,9 +14,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Loop = double (*)(int64_t rounds);
 
-constexpr int kChains = 12;  // More than latency (4–5) × 2 multiply-adds a cycle.
+constexpr int kChains = 12;  // More than the latency (4 to 5 cycles) × 2 multiply-adds a cycle.
 
-// Each loop does kChains multiply-adds a round and returns something of them, so that they stay.
+// Each loop executes kChains multiply-adds a round and returns a value that depends on them, so
+// that the compiler keeps them.
 
 __attribute__((target("avx2,fma"))) double Avx2Loop(int64_t rounds) {
   __m256 acc[kChains];
@@ -40,7 +41,7 @@ __attribute__((target("avx512f"))) double Avx512Loop(int64_t rounds) {
   return sum;
 }
 
-// Of products of pairs of bf16 numbers.
+// Products of pairs of bf16 numbers.
 __attribute__((target("avx512f,avx512bw,avx512vl,avx512bf16"))) double PairsLoop(int64_t rounds) {
   __m512 acc[kChains];
   for (int c = 0; c < kChains; ++c) acc[c] = _mm512_set1_ps(1.0f + static_cast<float>(c));
@@ -70,8 +71,8 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
 };
 
-// Four products a round, each with one operand loaded from the first cache, of numbers as they
-// come: zeros cost less power, and so run faster.
+// Four products a round, each with one operand from the L1 cache. The numbers are random: zeros
+// would need less power and run faster.
 __attribute__((target("amx-tile,amx-bf16"))) double AmxLoop(int64_t rounds) {
   constexpr int kTileNumbers = 512, kTiles = 16;
   static const TileConfig config;
@@ -106,7 +107,7 @@ __attribute__((target("amx-tile,amx-bf16"))) double AmxLoop(int64_t rounds) {
 
 struct Path {
   Loop loop;
-  double flops;  // Of a round.
+  double flops;  // Operations of one round.
 };
 
 Path PathOf(const std::string& name) {

@@ -5,17 +5,17 @@
 
 namespace annulus::bench {
 
-// The roof of a kernel: the fp32 multiply-adds per second that `threads` threads reach together
-// with the vectors of kernel path `path` ("amx" and "avx512bf16", whose fp32 is that of
-// "avx512", "avx2", "portable") in independent chains of registers, in GFLOP/s. Takes about
-// `seconds`.
+// The roof of a kernel in GFLOP/s: the fp32 multiply-adds that `threads` threads execute with the
+// vectors of kernel path `path`, in independent chains of registers. Paths: "amx" and "avx512bf16"
+// (measured as "avx512"), "avx512", "avx2", "portable". Takes about `seconds`.
 double FmaPeakGflops(const std::string& path, int threads, double seconds);
 
-// What the peak of a path's bf16 products is called; "" where they are those of fp32.
+// The name of the path's peak for bf16 products. Empty if it is the fp32 peak.
 std::string Bf16PeakName(const std::string& path);
 
-// That peak: of AMX on random numbers that come from the first cache, or of pairs in registers.
-// Only after the system has been asked for AMX, as making a kernel of that path does.
+// The peak for bf16 products in GFLOP/s: AMX on random numbers from the L1 cache, or products of
+// pairs in registers. Call only after the process has requested AMX from the system, as the
+// creation of a kernel of that path does.
 double Bf16PeakGflops(const std::string& path, int threads, double seconds);
 
 }  // namespace annulus::bench

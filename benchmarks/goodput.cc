@@ -1,4 +1,4 @@
-// One stream of PutShard against one raw TCP connection over loopback.
+// One PutShard stream compared with one raw TCP connection over loopback.
 
 #include <cstdio>
 
@@ -11,7 +11,7 @@
 namespace annulus::bench {
 namespace {
 
-// One query over many keys: nearly all that happens is the upload.
+// One query over many keys, so that the job is almost only its upload.
 AttentionSpec UploadSpec() {
   AttentionSpec spec = SelfAttention(DataType::kBf16, 65536, 8, 128, false);
   spec.sequences[0].q_len = 1;
@@ -24,7 +24,7 @@ int Main() {
   Client client(OptionsFor(serve));
   BenchJob job(UploadSpec());
   std::vector<double> put, tcp;
-  // In turn, so that both see the same moments of the machine.
+  // Alternating, so that changes of the machine affect both.
   for (int i = 0; i <= kRepeats; ++i) {
     const v1::JobStats stats = job.Run(&client, {}, DataPath::kDirect);
     const double seconds = absl::ToDoubleSeconds(DurationFromProto(stats.uploading()));

@@ -1,5 +1,5 @@
-// A whole job on the direct path against what it cannot do without: the kernel's own time, and its
-// bytes at the goodput of one upload stream, both measured in the same run.
+// A whole job on the direct path, compared with its necessary parts: the kernel's own time, and its
+// bytes at the goodput of one upload stream. Both are measured in the same run.
 
 #include <cstdio>
 #include <cstdlib>
@@ -27,7 +27,7 @@ std::unique_ptr<CpuKernel> MakeKernel() {
   return *std::move(kernel);
 }
 
-// An upload of nearly nothing but keys and values.
+// Almost only an upload of keys and values.
 AttentionSpec UploadSpec() {
   AttentionSpec spec = SelfAttention(DataType::kBf16, 65536, 8, 128, false);
   spec.sequences[0].q_len = 1;
@@ -39,7 +39,7 @@ Entry Measure(Client* client, AttentionKernel& kernel, int64_t length, int repea
   BenchJob upload(UploadSpec());
   KernelJobData data(job.spec(), 1);
   std::vector<double> rates, in_process, whole, uploading, running;
-  // In turn, so that all three see the same moments of the machine; the first turn does not count.
+  // Alternating, so that changes of the machine affect all three. The first round does not count.
   for (int i = 0; i <= repeats; ++i) {
     const v1::JobStats stats = upload.Run(client, {}, DataPath::kDirect);
     const double kernel_seconds = data.Run(kernel);

@@ -14,17 +14,17 @@ namespace annulus::bench {
 
 ClientOptions OptionsFor(const Serve& serve);
 
-// A job with synthetic inputs in memory, for benchmarks that send the same one many times.
+// A job with synthetic inputs in memory, for benchmarks that run the same job many times.
 class BenchJob {
  public:
   explicit BenchJob(AttentionSpec spec);
 
-  // Runs it once and returns its stats; ends the process with a message on any error.
+  // Runs it once and returns its stats. Ends the process with a message on any error.
   v1::JobStats Run(Client* client, const Execution& execution, DataPath path);
-  // The same, with all that is known of it.
+  // Like Run, but returns the whole result.
   AttendResult RunOnce(Client* client, const Execution& execution, DataPath path);
 
-  // Rows of a tensor of TensorTable(spec), after Run the outputs' too.
+  // Rows of a tensor of TensorTable(spec). Outputs are valid after Run.
   const std::byte* tensor(TensorId id) const;
 
   const AttentionSpec& spec() const { return spec_; }
@@ -38,11 +38,11 @@ class BenchJob {
   int64_t input_bytes_ = 0, output_bytes_ = 0;
 };
 
-// One sequence of equal lengths; causal where asked.
+// One sequence of equal lengths, causal or full.
 AttentionSpec SelfAttention(DataType dtype, int64_t length, int32_t heads, int32_t dim,
                             bool causal);
 
-// Seconds of fn().
+// Seconds that fn() takes.
 template <typename Fn>
 double TimeOnce(Fn fn) {
   const auto begin = std::chrono::steady_clock::now();

@@ -1,6 +1,6 @@
-// The CPU kernel against the roof of this machine: multiply-adds per second of a microbenchmark,
-// alternating with it in one process. Arguments: names of cases to run (default: all); --threads N,
-// --path NAME.
+// The CPU kernel compared with this machine's roof: the multiply-adds per second of a
+// microbenchmark that alternates with it in one process.
+// Arguments: names of cases to run (default: all); --threads N, --path NAME.
 
 #include <algorithm>
 #include <cstdio>
@@ -24,7 +24,7 @@ struct Case {
   int64_t rows;
   int32_t q_heads, kv_heads, dim;
   bool causal;
-  double bar;  // Of the FMA peak. 0: none.
+  double bar;  // Fraction of the FMA peak. 0: none.
   bool gradients = false;
 };
 
@@ -68,7 +68,7 @@ AttentionSpec SpecOf(const Case& c) {
   return spec;
 }
 
-// What a rate is compared to.
+// The rate that a case is compared with.
 struct Roof {
   std::string name;
   std::function<double()> gflops;
@@ -76,21 +76,21 @@ struct Roof {
 };
 
 double Gflops(KernelJobData& data, AttentionKernel& kernel) {
-  constexpr double kFlops = 4e9;  // Of small jobs as many as take some milliseconds.
+  constexpr double kFlops = 4e9;  // Small jobs are repeated until they take some milliseconds.
   const int calls = std::max(1, static_cast<int>(kFlops / data.flops()));
   double seconds = 0;
   for (int i = 0; i < calls; ++i) seconds += data.Run(kernel);
   return calls * data.flops() / seconds / 1e9;
 }
 
-// The same kernel's rate at another case.
+// The same kernel's rate on another case.
 Roof OwnRoof(const std::string& name, const Case& c, double bar, AttentionKernel& kernel) {
   const auto data = std::make_shared<KernelJobData>(SpecOf(c), /*seed=*/2);
   data->Run(kernel);
   return {name, [=, &kernel] { return Gflops(*data, kernel); }, bar};
 }
 
-// Of the peak of products of bf16, on CPUs with AMX and on others.
+// Fraction of the peak of bf16 products, on CPUs with AMX and on others.
 double Bf16Bar(const Case& c, bool amx) {
   if (c.gradients) return 0;
   if (c.dim == 64) return amx ? 0 : 0.74;

@@ -120,7 +120,7 @@ void KernelJobData::MakePairs() {
   task_.pairs.data = pairs_.data();
 }
 
-// Elements of one type and nothing else, but for padding.
+// Requires: `bytes` has elements of one type only, apart from padding.
 void KernelJobData::Fill(std::vector<std::byte>& bytes, DataType dtype, uint64_t seed) const {
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;

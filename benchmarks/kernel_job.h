@@ -16,21 +16,20 @@
 
 namespace annulus::bench {
 
-// One job on one rank, in memory: random normal q, k and v, and the tasks of its schedule. Of
-// gradients: random d_out too, one LSE that keeps all weights below 1, and no delta; no gradient of
-// a bias. Random bias, where the job has one, half of the bit mask's pairs hidden, and LSE offsets
-// of 0.
+// One one-rank job in memory: random normal q, k and v, and its schedule's tasks. For gradients:
+// also random d_out, a constant LSE that keeps all weights below 1, and delta 0; no bias gradient.
+// If the spec has them: random bias, a bit mask that hides half of the pairs, LSE offsets of 0.
 class KernelJobData {
  public:
-  // `seed` for the numbers.
+  // `seed` of the random numbers.
   KernelJobData(const AttentionSpec& spec, uint64_t seed);
 
-  // From queries, keys and values to outputs and LSE, as a worker with one rank; of gradients,
-  // identity and accumulate. Seconds it took; ends the process on an error.
+  // Runs the job as a one-rank worker does: from q, k and v to outputs and LSE; for gradients,
+  // identity and accumulate. Returns seconds. Ends the process on an error.
   double Run(AttentionKernel& kernel);
 
-  // Multiply-adds of visible pairs count twice, for both products (all five of gradients); the
-  // softmax counts nothing.
+  // Counts two operations per multiply-add of visible pairs, in both products (all five for
+  // gradients). Excludes the softmax.
   double flops() const { return flops_; }
   const MaskMap& mask() const { return mask_; }
   absl::Span<const std::byte> keys_and_values() const { return kv_; }
@@ -45,9 +44,9 @@ class KernelJobData {
   const BlockLayout layout_;
   const RowMap q_rows_, k_rows_;
   KernelJob job_;
-  KernelTask task_;                // Over all of it.
-  bool ends_rows_ = false;         // Its rows begin and end in tasks.
-  std::vector<KernelTask> tasks_;  // As planned.
+  KernelTask task_;                // Covers the whole job.
+  bool ends_rows_ = false;         // True if rows begin and end in tasks.
+  std::vector<KernelTask> tasks_;  // The tasks of the schedule.
   std::vector<std::byte> q_, kv_, out_, partial_, dkv_, pairs_;
   double flops_ = 0;
 };

@@ -1,12 +1,13 @@
-// The CPU kernel for a peer that alternates with it: reads lines on standard input and answers each
-// with one line of JSON, so that a case's tensors are made once and its rounds come in between.
+// The CPU kernel as a process that alternates with another implementation. Reads lines on standard
+// input and answers each with one line of JSON. So tensors of a case are made once, and its rounds
+// alternate with the peer's.
 //
 //   case DTYPE ARITHMETIC Q_LEN KV_LEN Q_HEADS KV_HEADS DIM MASK OPERATION
 //       MASK full, causal or the keys of a causal window; OPERATION forward or gradients
-//     -> {"flops": of a round, "path": of the kernel, "roof": what `roof` measures}
+//     -> {"flops": of a round, "path": of the kernel, "roof": name of the figure of `roof`}
 //   run   -> {"seconds": of a round}
-//   roof  -> {"gflops": of this machine, as many threads}
-//   paths -> {"paths": [{"name", "bf16x3": whether it serves that}], of this machine, fastest
+//   roof  -> {"gflops": of this machine with as many threads}
+//   paths -> {"paths": [{"name", "bf16x3": true if it serves that}], of this machine, fastest
 //   first}
 //
 // Arguments: --threads N, --path NAME.
@@ -59,7 +60,7 @@ bool ReadCase(std::istringstream& words, AttentionSpec* spec) {
   return !words.fail() && ReadDtype(dtype, &spec->dtype) && ReadMask(mask, spec);
 }
 
-// Answers until the end of its input. One owner thread.
+// Answers lines until the end of input. Not thread-safe.
 class Rounds {
  public:
   explicit Rounds(MeasuredKernel measured)
@@ -111,7 +112,7 @@ class Rounds {
   const int threads_;
   const std::string path_;
   std::unique_ptr<KernelJobData> data_;
-  bool bf16_ = false;  // Products of bf16 numbers.
+  bool bf16_ = false;  // True if the roof is that of bf16 products.
 };
 
 int Main(int argc, char** argv) {

@@ -1,5 +1,6 @@
-// Masked jobs against full attention of the same rows, by the time that the executor's steps take:
-// what is computed should cost what it shows. One worker of two threads, and two of one.
+// Masked jobs compared with full attention over the same rows, by the executor's time in steps: the
+// time should be proportional to the visible pairs. On one worker of two threads, and on two
+// workers of one.
 
 #include <algorithm>
 #include <cstdio>
@@ -39,7 +40,7 @@ AttentionSpec Window(DataType dtype) {
   return spec;
 }
 
-// Lengths of 64 to 8,191 rows, many short ones, to kRows together.
+// 64 to 8,191 rows each, mostly short, kRows in total.
 std::vector<int64_t> DocumentLengths() {
   std::mt19937_64 random(1);
   std::vector<int64_t> lengths;
@@ -61,7 +62,7 @@ AttentionSpec Documents(DataType dtype) {
   return spec;
 }
 
-// The same as a range list over one sequence.
+// The same masks as a range list over one sequence.
 AttentionSpec Ranges(DataType dtype) {
   AttentionSpec spec = Base(dtype);
   spec.masks.emplace_back();
@@ -74,7 +75,7 @@ AttentionSpec Ranges(DataType dtype) {
   return spec;
 }
 
-// Share of all pairs that lie in tiles of 64 × 64 with a visible pair.
+// The fraction of all pairs that are in 64 × 64 tiles with a visible pair.
 double TiledShare(const MaskMap& mask) {
   constexpr int64_t kTile = 64;
   int64_t tiles = 0;
@@ -95,12 +96,12 @@ struct Case {
 constexpr Case kCases[] = {
     {"window 1024", Window}, {"documents", Documents}, {"documents as ranges", Ranges}};
 
-// Visible pairs count for both products.
+// Counts both products of visible pairs.
 double Flops(const AttentionSpec& spec) {
   return 4.0 * static_cast<double>(MaskMap(spec).Area(0, {0, kRows}, {0, kRows})) * spec.head_dim;
 }
 
-// Seconds in the executor's steps, of the rank that took longest.
+// Seconds in the executor's steps, for the slowest rank.
 double ExecutorSeconds(Client* client, BenchJob* job) {
   const v1::JobStats stats = job->Run(client, {}, DataPath::kDirect);
   return absl::ToDoubleSeconds(DurationFromProto(stats.running()));
@@ -141,7 +142,7 @@ void MeasureType(DataType dtype, int workers, std::vector<Entry>* entries) {
   BenchJob full(Base(dtype));
   const double full_flops = Flops(full.spec());
   const std::string backend = full.Run(&client, {}, DataPath::kDirect).backend();
-  const std::string path = backend.substr(4, backend.find(' ') - 4);  // Of "cpu/PATH + gloo".
+  const std::string path = backend.substr(4, backend.find(' ') - 4);  // Parses "cpu/PATH + gloo".
   std::vector<std::unique_ptr<BenchJob>> masked;
   for (const Case& c : kCases) {
     masked.push_back(std::make_unique<BenchJob>(c.spec(dtype)));

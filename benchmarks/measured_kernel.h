@@ -9,16 +9,16 @@
 
 namespace annulus::bench {
 
-// The CPU kernel that a benchmark's arguments ask for.
+// The CPU kernel that a benchmark's arguments select.
 struct MeasuredKernel {
   std::unique_ptr<CpuKernel> kernel;
   int threads;
-  std::string path;  // Its own name, where "auto" was asked for too.
+  std::string path;  // The actual path's name, also for "auto".
 };
 
-// From [--threads N] [--path NAME], 2 and "auto" where they are not given; other arguments go to
-// `others`, or are refused where that is nullptr. Ends the process, with a line on standard error,
-// where there is no such kernel: a benchmark has no other use. Says CPU and path there.
+// Parses [--threads N] [--path NAME]; defaults: 2 and "auto". Appends other arguments to `others`,
+// or refuses them if that is nullptr. Prints CPU and path on standard error. Ends the process with
+// a line there if there is no such kernel.
 MeasuredKernel KernelOfArguments(int argc, const char* const* argv,
                                  std::vector<std::string>* others);
 

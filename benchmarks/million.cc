@@ -1,6 +1,7 @@
-// A causal job of a million tokens end to end on two workers, and two with a window: time, the part
-// of the machine's peak, memory against the plan's prediction, and sampled rows in fp64. Argument:
-// --tokens N.
+// A causal job of a million tokens end to end on two workers, and two jobs with a window: time,
+// fraction of the machine's peak, memory compared with the plan's prediction, and sampled rows in
+// fp64.
+// Argument: --tokens N.
 
 #include <sys/types.h>
 
@@ -31,10 +32,11 @@ constexpr int kWorkers = 2;
 constexpr int32_t kDim = 128;
 constexpr int64_t kWindow = 4096;
 constexpr int64_t kSampledRows = 24;
-constexpr int64_t kPackedBytes = int64_t{64}
-                                 << 20;  // Beside a plan's peak (docs/explanation/architecture.md).
+constexpr int64_t kPackedBytes = int64_t{64}  // Memory in addition to a plan's peak
+                                              // (docs/explanation/architecture.md).
+                                 << 20;
 
-// What /proc/PID/status says of `field`, in bytes.
+// The value of `field` in /proc/PID/status, in bytes.
 int64_t StatusBytes(const std::string& pid, const std::string& field) {
   std::ifstream file(absl::StrCat("/proc/", pid, "/status"));
   for (std::string line; std::getline(file, line);) {
@@ -46,7 +48,7 @@ int64_t StatusBytes(const std::string& pid, const std::string& field) {
   return 0;
 }
 
-// Children of `parent` that are workers.
+// Process ids of the workers among the children of `parent`.
 std::vector<std::string> WorkersOf(pid_t parent) {
   std::vector<std::string> pids;
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -98,7 +100,7 @@ class Million {
     }
   }
 
-  // Seconds from the call to the last output row, with sampled rows judged.
+  // Seconds from the call to the last output row. Verifies sampled rows.
   double Run(const AttentionSpec& spec) {
     BenchJob job(spec);
     Execution execution;
@@ -120,7 +122,7 @@ class Million {
     return seconds;
   }
 
-  // Of the worker that has grown most, over what the last job's plan says.
+  // Memory of the worker that grew most, compared with the last job's plan.
   Entry Memory(const std::string& name) const {
     int64_t most = 0;
     for (const std::string& pid : WorkersOf(serve_.pid())) {
@@ -159,13 +161,13 @@ Entry RateEntry(const std::string& name, double seconds, double flops, const Pea
   return entry;
 }
 
-// Seconds of a service's first job of its size, which pays for the memory that it touches first,
-// and of the second.
+// Seconds of a service's first job of its size, which touches its memory for the first time, and of
+// the second.
 struct WindowTimes {
   double first = 0, second = 0;
 };
 WindowTimes RunWindow(int64_t length, int64_t most, Million* million, Entry* memory) {
-  million->Run(SpecOf(most / 64, true));  // Pays for connections.
+  million->Run(SpecOf(most / 64, true));  // Opens connections.
   WindowTimes times;
   times.first = million->Run(SpecOf(length, true));
   if (memory != nullptr) *memory = million->Memory("");
@@ -198,7 +200,7 @@ int Main(int argc, char** argv) {
         RateEntry(name + "causal", million.Run(causal), Flops(causal), PeakOfThisMachine()));
     entries.push_back(million.Memory(name + "causal"));
   }
-  // Services of their own: memory that is kept from another job would count, too.
+  // A new service for each, because memory kept from another job would count too.
   const WindowTimes half = [&] {
     Million million;
     return RunWindow(tokens / 2, tokens, &million, nullptr);

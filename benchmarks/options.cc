@@ -1,6 +1,6 @@
-// What an option of a job costs the CPU kernel: the time of visible pairs with it over the time
-// without it, in turn in one process. Arguments: names of options (default: all), --threads N,
-// --path NAME.
+// The cost of a job's options in the CPU kernel: the rate of visible pairs with an option over the
+// rate without it, alternating in one process.
+// Arguments: names of options (default: all), --threads N, --path NAME.
 
 #include <algorithm>
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kHeads = 4;
 constexpr int kRepeats = 5;
-// What is left of the fast path's rate with an option that is on it, and with six at once.
+// Lower limit of the rate with one option, and with six at once, as a fraction of the rate without.
 constexpr double kBar = 0.75, kBarOfAll = 0.5;
 
 AttentionSpec Plain(DataType dtype, bool gradients) {

@@ -16,7 +16,7 @@ from tests.end_to_end.harness import cluster
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 HEADS, LENGTH, DIM = 4, 2048, 128
-FURTHER = 2.0  # As far as semantics allows: twice as far as another implementation of the same precision.
+FURTHER = 2.0  # Limit: twice the error of another implementation of the same precision.
 
 
 def made():
@@ -43,7 +43,7 @@ def by_torch(q, k, v):
 
 
 def by_service(service, tensors, folder, flags):
-    """As `answers`, of a running service."""
+    """Like `answers`, computed by a running service."""
     source, forward, backward = (os.path.join(folder, name) for name in ("in", "forward", "backward"))
     named = dict(zip(("q", "k", "v", "d_out"), (tensor.contiguous() for tensor in tensors)))
 

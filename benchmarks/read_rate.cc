@@ -14,8 +14,8 @@ namespace {
 
 constexpr size_t kLine = 64;
 
-// A sum that cannot be left out, of independent chains; one word of each line, for memory hands
-// over lines, and to add up all of their words would take longer than to fetch them.
+// Sums one word of each cache line, in independent chains. The result depends on every load, so the
+// compiler keeps them. Summing all words would take longer than loading the lines.
 uint64_t Read(const std::byte* memory, size_t bytes) {
   constexpr size_t kLines = 8;
   uint64_t sums[kLines] = {};
@@ -31,8 +31,8 @@ uint64_t Read(const std::byte* memory, size_t bytes) {
   return all;
 }
 
-// Puts the calling thread on the CPU of its number: Linux may leave threads that run for
-// milliseconds on one CPU while another idles, and read half of what there is.
+// Binds the calling thread to the CPU of its number. Linux may leave two threads that run for
+// milliseconds on one CPU while another idles, which would halve the rate.
 void TakeCpu(int number) {
   cpu_set_t allowed;
   if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return;

@@ -7,8 +7,8 @@
 
 namespace annulus::bench {
 
-// The roof of what reads much and computes little: bytes per second at which `threads` threads read
-// `memory` once, each its own part from one end to the other.
+// The roof of work that reads much and computes little: bytes per second at which `threads` threads
+// read `memory` once, each its own contiguous part.
 double ReadBytesPerSecond(absl::Span<const std::byte> memory, int threads);
 
 }  // namespace annulus::bench

@@ -1,6 +1,6 @@
-// Two workers of one thread each against one worker of two threads: what a ring costs over one
-// process. What it must cost is moving its bytes, which takes these same threads' time: a ring as
-// fast as 1 / (1 + seconds of a CPU for its bytes / for its tasks) has lost nothing else.
+// Two workers of one thread each compared with one worker of two threads: the cost of a ring. A
+// ring must move its bytes, which takes time of the same threads. So a relative rate of 1 / (1 +
+// CPU seconds for the bytes / CPU seconds for the tasks) means that nothing else was lost.
 
 #include <cstdio>
 
@@ -24,7 +24,7 @@ struct Case {
   int32_t heads;
   int repeats;
   double bar;
-  bool of_bound;  // The bar is a share of the bound.
+  bool of_bound;  // True if the bar is a fraction of the bound.
 };
 constexpr Case kCases[] = {
     {"ring_two_workers_fp32_8k", DataType::kFp32, 8192, 8, 5, 0.93, false},

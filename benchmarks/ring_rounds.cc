@@ -1,5 +1,5 @@
-// A ring of two workers of one thread for a peer that alternates with it: reads lines on standard
-// input and answers each with one line of JSON.
+// A ring of two workers of one thread each, as a process that alternates with another
+// implementation. Reads lines on standard input and answers each with one line of JSON.
 //
 //   case DTYPE LENGTH HEADS DIM full|causal  -> {"flops": of a round}
 //   run  -> {"seconds": in the executor, of the slower worker}

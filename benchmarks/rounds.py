@@ -1,4 +1,5 @@
-"""What peers that alternate with ours share: our side of a round, and an entry of what they print."""
+"""Code shared by benchmarks of peers that alternate with ours: our side of a round, and an entry of
+its results."""
 
 import json
 import os

@@ -52,7 +52,7 @@ std::string ReadLine(int fd) {
   return line;
 }
 
-// What the programs have said on standard error.
+// The programs' output on standard error.
 std::string ReadLog(std::FILE* log) {
   std::string text;
   char part[1 << 16];
@@ -61,7 +61,8 @@ std::string ReadLog(std::FILE* log) {
   return text;
 }
 
-// Whether `annulus serve` says that a child ended by itself, which ends it only where none is left.
+// True if the log reports that a child ended by itself. `annulus serve` ends only when no child is
+// left.
 bool TellsOfAnEnd(const std::string& log) {
   return absl::StrContains(absl::StrCat("\n", log), absl::StrCat("\n", kChildEnded));
 }

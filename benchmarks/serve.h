@@ -9,22 +9,21 @@
 
 namespace annulus::bench {
 
-// A running `annulus serve` with its coordinator and workers, from the programs that the benchmark
-// was built with. Ends the process with a message when the service does not start: a benchmark has
-// no other use.
+// A running `annulus serve` with coordinator and workers, from the binaries built with the
+// benchmark. Ends the process with a message if the service does not start.
 class Serve {
  public:
   // `flags` follow `serve --workers N --address 127.0.0.1:0`.
   Serve(int workers, std::vector<std::string> flags);
-  // Interrupts it and waits for its end; ends the process with its log where it, or a child by
-  // itself, ended badly.
+  // Interrupts the service and waits for its end. Ends the process with the service's log if the
+  // service failed, or if a child ended by itself.
   ~Serve();
   Serve(const Serve&) = delete;
   Serve& operator=(const Serve&) = delete;
 
   // host:port of the coordinator.
   const std::string& address() const { return address_; }
-  // Of `annulus serve`, whose children are the coordinator and the workers.
+  // Process id of `annulus serve`, whose children are the coordinator and the workers.
   pid_t pid() const { return pid_; }
 
  private:

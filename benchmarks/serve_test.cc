@@ -1,4 +1,4 @@
-// A service that did not last is no service that was measured.
+// A service that ended early must not yield a measurement.
 
 #include "benchmarks/serve.h"
 

@@ -1,4 +1,4 @@
-// A small job on one worker, in empty calls: 128 tokens, 8 heads of 64, bf16.
+// A small job on one worker, compared with empty calls: 128 tokens, 8 heads of 64, bf16.
 
 #include <cstdio>
 #include <cstdlib>
@@ -25,7 +25,7 @@ void EmptyCall(grpc::health::v1::Health::Stub* stub) {
   if (!status.ok()) std::exit(1);
 }
 
-// The least that a job can take: two calls, for its plan and for its tensors, and its kernel.
+// A lower bound of a job's time: two calls, for its plan and its tensors, and its kernel.
 double Ceiling(const BenchJob& job, double empty) {
   CpuKernel::Options options;
   options.threads = 2;
@@ -55,14 +55,14 @@ Entry MakeEntry(const char* name, const std::vector<double>& job, double empty, 
 
 int Main() {
   const Serve serve(1, {});
-  LimitCallbackThreads();  // As the command line's client does.
+  LimitCallbackThreads();  // Like the command line's client.
   Client client(OptionsFor(serve));
   auto health = grpc::health::v1::Health::NewStub(
       grpc::CreateChannel(serve.address(), grpc::InsecureChannelCredentials()));
   BenchJob job(SelfAttention(DataType::kBf16, 128, 8, 64, false));
   Execution execution;
   execution.world_size = 1;
-  for (int i = 0; i < 20; ++i) {  // Connections, memory and clocks of the processor.
+  for (int i = 0; i < 20; ++i) {  // Warms up connections, memory and CPU clocks.
     EmptyCall(health.get());
     job.Run(&client, execution, DataPath::kDirect);
     job.Run(&client, execution, DataPath::kGateway);

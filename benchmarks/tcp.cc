@@ -47,7 +47,7 @@ Pair Connect() {
   return {writer, reader};
 }
 
-// Of this process.
+// CPU time of this process.
 double CpuSeconds() {
   timespec used;
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);

@@ -5,11 +5,11 @@
 
 namespace annulus::bench {
 
-// One raw TCP connection over loopback: one thread writes 1 MiB at a time, another reads into
-// memory that has been touched. The ceiling of any data path on this machine.
+// One raw TCP connection over loopback. One thread writes 1 MiB at a time; another reads into
+// memory that has been touched before. The ceiling of any data path on this machine.
 struct TcpLoopback {
   double bytes_per_second = 0;
-  double cpu_seconds = 0;  // Of both ends, for a byte.
+  double cpu_seconds = 0;  // CPU time of both ends per byte.
 };
 TcpLoopback MeasureTcpLoopback(int64_t bytes);
 

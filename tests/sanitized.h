@@ -3,8 +3,8 @@
 
 namespace annulus {
 
-// Whether this is a build with AddressSanitizer or ThreadSanitizer, under which tests with many
-// jobs run a smaller sample of them (docs/explanation/testing.md).
+// True in builds with AddressSanitizer or ThreadSanitizer, in which tests with many jobs run a
+// smaller sample (docs/explanation/testing.md).
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define ANNULUS_SANITIZED 1

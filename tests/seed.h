@@ -9,8 +9,7 @@
 
 namespace annulus {
 
-// A seed of its own for each run, or that of ANNULUS_TEST_SEED. Printed, in the words that repeat
-// the run.
+// A new seed for each run, or ANNULUS_TEST_SEED. Prints the setting that repeats the run.
 inline uint32_t TestSeed() {
   const char* given = std::getenv("ANNULUS_TEST_SEED");
   const uint32_t seed = given == nullptr ? std::random_device{}()
@@ -19,7 +18,7 @@ inline uint32_t TestSeed() {
   return seed;
 }
 
-// For SCOPED_TRACE: what a failure says of its seed.
+// For SCOPED_TRACE: adds the seed to a failure message.
 inline std::string SeedTrace(uint32_t seed) { return "ANNULUS_TEST_SEED=" + std::to_string(seed); }
 
 }  // namespace annulus

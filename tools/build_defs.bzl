@@ -9,8 +9,8 @@ ANNULUS_COPTS = [
     "-Werror",
 ]
 
-# For what holds AVX-512 with products of bf16 numbers. What is written as two operations is rounded
-# twice wherever it is compiled into.
+# For sources with AVX-512 bf16 products. Without contraction, two separate operations are rounded
+# twice in every file that includes them.
 AVX512_BF16_COPTS = [
     "-ffp-contract=off",
     "-mavx512f",

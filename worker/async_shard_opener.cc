@@ -15,7 +15,7 @@ void AsyncShardOpener::Begin(const ShardId& id, std::function<void()> open,
     MutexLock lock(&mutex_);
     opening_.emplace(id, std::nullopt);
   }
-  // As many as shards that the coordinator has found room for.
+  // The queue needs no limit: the coordinator limits the number of shards.
   queue_.PostAlways([this, id, open = std::move(open), close = std::move(close)] {
     if (Stopping()) return;
     if (!ToClose(id)) open();

@@ -12,32 +12,33 @@
 
 namespace annulus {
 
-// Opens shards beside the agent's turns, one after the other: those whose rows take long to lay
-// out, so that beats are not late for them. Thread-safe.
+// Opens shards on its own thread, one after another. For shards whose rows take long to lay out, so
+// that the agent's beats are not late. Thread-safe.
 class AsyncShardOpener {
  public:
   AsyncShardOpener() : queue_(/*limit=*/0) {}
-  // Begins nothing more, and waits for what has begun.
+  // Starts no further `open`, and waits for the current one.
   ~AsyncShardOpener();
 
-  // `id` is not being opened. `open` runs on the thread of openings. `close` where a Close has come
-  // meanwhile: behind `open`, or, where that had not begun, in its place. Neither under a lock.
+  // Requires: `id` is not being opened. Runs `open` on the opener's thread. If Close is called
+  // meanwhile, runs `close` after `open`, or instead of it if it has not started. Holds no lock
+  // while they run.
   void Begin(const ShardId& id, std::function<void()> open,
              std::function<void(const absl::Status& why)> close) EXCLUDES(mutex_);
-  // True where the shard is being opened: it will be closed. False: there is nothing to wait for.
+  // True if the shard is being opened; it will be closed. False if it is not.
   bool Close(const ShardId& id, const absl::Status& why) EXCLUDES(mutex_);
 
  private:
-  // Why the shard is to be closed, if it is.
+  // The reason to close the shard, or nullopt.
   std::optional<absl::Status> ToClose(const ShardId& id) EXCLUDES(mutex_);
-  // The same, and the shard is no longer being opened.
+  // Like ToClose. Also marks the shard as no longer being opened.
   std::optional<absl::Status> End(const ShardId& id) EXCLUDES(mutex_);
   bool Stopping() EXCLUDES(mutex_);
 
   Mutex mutex_;
   std::map<ShardId, std::optional<absl::Status>> opening_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
-  WorkQueue queue_;  // Last: its thread ends first.
+  WorkQueue queue_;  // The last member: its thread ends first.
 };
 
 }  // namespace annulus

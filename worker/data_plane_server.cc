@@ -36,14 +36,14 @@ class DataPlaneServer::Impl {
 
   DataPlaneService service;
   ListeningServer data;
-  ListeningServer health;  // Of the health service of its own, where there is one.
+  ListeningServer health;  // Server of the separate health service, if any.
 };
 
 absl::StatusOr<std::unique_ptr<DataPlaneServer>> DataPlaneServer::Start(const Options& options) {
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  // gRPC's own service of health brings no descriptor: reflection would name it and not describe
-  // it.
+  // gRPC's health service does not link its descriptor; without it reflection could not describe
+  // the service.
   google::protobuf::LinkMessageReflection<grpc::health::v1::HealthCheckRequest>();
   auto impl = std::make_unique<Impl>(options);
   grpc::ServerBuilder builder;

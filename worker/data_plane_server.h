@@ -12,29 +12,31 @@
 
 namespace annulus {
 
-// The worker's gRPC server: DataPlane and grpc.health.v1, the latter also on a port of its own
-// where probes cannot speak TLS.
+// The worker's gRPC server: DataPlane and grpc.health.v1. The health service also has its own port,
+// for probes that cannot use TLS.
 class DataPlaneServer {
  public:
   struct Options {
-    std::string address;         // host:port; port 0: any.
-    std::string health_address;  // Empty: none.
+    std::string address;         // host:port. Port 0: any free port.
+    std::string health_address;  // Empty: no separate health port.
     ShardBoard* board = nullptr;
     CopyPool* pool = nullptr;
-    // A connection that has been silent for so long is asked for a sign of life, and dropped with
-    // its calls where none comes in time: nobody else tells of a client whose machine is gone.
+    // After `keepalive_time` without traffic, the server pings a connection. Without an answer in
+    // `keepalive_timeout`, it drops the connection and its calls. Nothing else detects that a
+    // client's machine is gone.
     absl::Duration keepalive_time = absl::Seconds(30);
     absl::Duration keepalive_timeout = absl::Seconds(10);
     DataPlaneService::Patience patience = {};
   };
 
-  // UNAVAILABLE / CANNOT_LISTEN where a port cannot be bound.
+  // UNAVAILABLE / CANNOT_LISTEN: a port cannot be bound.
   static absl::StatusOr<std::unique_ptr<DataPlaneServer>> Start(const Options& options);
-  // Calls must have been told to end (ShardBoard::Shutdown); what is left is cut after two seconds.
+  // Requires: ShardBoard::Shutdown has been called. Calls that remain after two seconds are
+  // cancelled.
   ~DataPlaneServer();
 
   int port() const;
-  // Services "", "readiness" and DataPlane serve when ready; "liveness" always does.
+  // Services "", "readiness" and DataPlane are SERVING if ready. "liveness" always is.
   void SetReady(bool ready);
 
  private:

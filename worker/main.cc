@@ -1,5 +1,4 @@
-// annulus-worker: one rank's share of a machine. docs/reference/flags.md tells the flags in
-// context.
+// annulus-worker: a worker process. docs/reference/flags.md describes the flags.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -40,8 +39,8 @@ namespace {
 constexpr int64_t kGiB = int64_t{1} << 30;
 constexpr int64_t kTiB = int64_t{1} << 40;
 constexpr int kFailed = 1;
-constexpr unsigned kEndSeconds = 15;  // For destructors.
-// Of a healthy worker an abort may take the 5 s for which Gloo's connecting with a peer cannot be
+constexpr unsigned kEndSeconds = 15;  // Time limit of the destructors.
+// An abort may take 5 s even in a healthy worker, because Gloo's connection to a peer cannot be
 // interrupted (worker/comm/gloo.h).
 constexpr absl::Duration kMinAbortTimeout = absl::Seconds(7);
 
@@ -52,8 +51,8 @@ struct Flags {
   WorkerOptions worker;
   BackendOptions backend;
   std::string comm_address = "127.0.0.1";
-  int64_t threads = 0;    // 0: as many as CPUs that may be used.
-  std::vector<int> cpus;  // Empty: those that the system allows.
+  int64_t threads = 0;    // 0: the number of allowed CPUs.
+  std::vector<int> cpus;  // Empty: the CPUs that the system allows.
   int64_t copy_threads = 2;
   int64_t link_rate = 0;
   absl::Duration measure_time = absl::Seconds(1);
@@ -211,7 +210,7 @@ void AddHopperCheck(CLI::App* app, const char* flag, const std::string& kernel,
           });
 }
 
-// What no single flag's range can say.
+// Checks conditions between flags.
 absl::Status Check(const Flags& flags) {
   if (flags.worker.stall_timeout <= flags.worker.step_timeout) {
     return absl::InvalidArgumentError("--stall-timeout must be longer than --step-timeout");
@@ -245,7 +244,7 @@ absl::Status ChooseEngine(Flags* flags) {
   return absl::OkStatus();
 }
 
-// A place where no rank can be reached would show only when the first group is formed.
+// Otherwise a wrong address would be detected only when the first group is formed.
 absl::Status CheckReachable(const Engine& engine) {
   const auto device = engine.make_device();
   if (!device.ok()) return device.status();
@@ -255,7 +254,7 @@ absl::Status CheckReachable(const Engine& engine) {
                       absl::StrCat("--comm-address: ", alone.status().message()));
 }
 
-// SIGTERM and SIGINT ask for the end; SIGUSR1 is the worker's own word that it has come.
+// SIGTERM and SIGINT start the drain. The worker sends SIGUSR1 to itself when it has exited.
 sigset_t BlockSignals() {
   signal(SIGPIPE, SIG_IGN);
   sigset_t signals;
@@ -265,7 +264,7 @@ sigset_t BlockSignals() {
   return signals;
 }
 
-// One of them waits to be taken, and goes on waiting.
+// True if SIGTERM or SIGINT is pending. Leaves it pending.
 bool ToldToEnd() {
   sigset_t waiting;
   sigemptyset(&waiting);
@@ -273,7 +272,7 @@ bool ToldToEnd() {
   return sigismember(&waiting, SIGTERM) == 1 || sigismember(&waiting, SIGINT) == 1;
 }
 
-// Takes seconds, after each part of which CANCELLED ends it where the worker has been told to end.
+// Takes seconds. CANCELLED after any part if a signal to end is pending.
 absl::Status MakeReady(Flags* flags) {
   RETURN_IF_ERROR(ChooseEngine(flags));
   RETURN_IF_ERROR(CheckReachable(flags->worker.engine));
@@ -286,7 +285,7 @@ absl::Status MakeReady(Flags* flags) {
   return absl::OkStatus();
 }
 
-// Before the first thread is started.
+// Must be called before the first thread starts.
 absl::Status TakeCpus(Flags* flags) {
   if (!flags->cpus.empty()) {
     const absl::Status kept = KeepToCpus(flags->cpus);
@@ -341,9 +340,10 @@ int Run(Flags flags) {
   return code;
 }
 
-// What a worker runs beside itself before it takes the GPU (worker/backend/hopper_choice.h).
+// Runs in a child process that checks the Hopper kernel before the worker uses the GPU
+// (worker/backend/hopper_choice.h).
 int CheckHopperFor(const std::string& device, Operation operation) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);  // Nobody else would end it.
+  prctl(PR_SET_PDEATHSIG, SIGKILL);  // Ends this child if the worker dies.
   const absl::Status status = CheckHopperOn(device, operation);
   std::cout << (status.ok() ? kHopperPassed : status.message()) << std::endl;
   return status.ok() ? 0 : kFailed;

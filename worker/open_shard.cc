@@ -35,7 +35,8 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, Shard
   work.request.plan_options = PlanOptionsOf(work.request.execution, reserve.granule());
   work.request.parts_of_step.assign(reserve.parts_of_step().begin(), reserve.parts_of_step().end());
   work.request.rank = work.id.rank;
-  // One behind the other, the first with its length. Nobody remembers large ones.
+  // The key of the program memo: spec and execution, with the length of the first. Empty for large
+  // specs, which the memo does not store.
   if (reserve.spec().ByteSizeLong() <= ProgramMemo::kMaxKeyBytes) {
     const std::string spec = reserve.spec().SerializeAsString();
     work.request.source =
@@ -48,10 +49,10 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, Shard
                      {"INVALID_PLAN", {}, {}, {}});
   }
   PlanOptions layout = work.request.plan_options;
-  // One rank has all rows, however they would be dealt.
+  // With one rank every layout gives it all rows.
   if (layout.world_size == 1) layout.layout = Layout::kContiguous;
   ASSIGN_OR_RETURN(const ShardPlan plan, MakeShardPlan(work.request.spec, layout));
-  // Ranks past the plan's are the surplus of a larger group: they hold no rows.
+  // Ranks beyond the plan's are surplus members of a larger group. They have no rows.
   ShardShape shape;
   shape.tensors = TensorTable(work.request.spec);
   for (const Shard& shard : plan.shards) {
@@ -59,7 +60,7 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, Shard
     shape.q_rows += shard.q_rows.rows();
     shape.kv_rows += shard.kv_rows.rows();
   }
-  // What the coordinator has counted against this worker's budget.
+  // The coordinator has counted these bytes against this worker's budget.
   const int64_t bytes = shape.own_bytes();
   if (bytes != reserve.staging_bytes()) {
     return MakeError(

@@ -12,26 +12,28 @@
 
 namespace annulus {
 
-// What a Reserve is carried out with.
+// Resources that OpenReserve uses.
 struct ShardResources {
   PagePool* pool = nullptr;
-  // Of the engine; what uses one of them is refused.
+  // Capabilities that the engine lacks. Jobs that use one of them are refused.
   absl::Span<const Capability> lacks;
-  // Runs when the memory has been given back; may be empty.
+  // Called when the memory has been returned to the pool. May be empty.
   std::function<void()> on_freed;
-  // The kept shard that the command names; null where it names none or there is none.
+  // The kept shard that the command names; nullptr if it names none, or if there is none.
   const ShardWork* lender = nullptr;
 };
 
-// Whether it takes long to carry it out where the job has many sequences or masks: of shards by
-// area every rank works out whose rows are whose.
+// True if OpenReserve may take long for many sequences or masks: with layout by area every rank
+// computes the rows of all ranks.
 bool LaysOutLong(const control::v1::Reserve& reserve);
 
-// Carries a Reserve out: the rank's rows by the plan, staging memory from the pool, and what the
-// lanes need later. RESOURCE_EXHAUSTED (no room), INVALID_ARGUMENT (a command that makes no
-// sense), UNIMPLEMENTED / NOT_SERVED; INTERNAL / INVALID_PLAN where the command counts other bytes
-// than its plan gives or cuts rows elsewhere, and where the lender is another principal's or does
-// not have what is lent.
+// Executes a Reserve: determines the rank's rows from the plan, takes staging memory from the pool,
+// and makes what the lanes need later. Errors:
+// - RESOURCE_EXHAUSTED: no room.
+// - INVALID_ARGUMENT: the command is malformed.
+// - UNIMPLEMENTED / NOT_SERVED: a capability in `lacks` is needed.
+// - INTERNAL / INVALID_PLAN: the command's byte count or row cuts differ from its plan's, or the
+//   lender belongs to another principal or lacks what is lent.
 absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, ShardResources means);
 
 }  // namespace annulus

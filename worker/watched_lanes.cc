@@ -8,8 +8,8 @@
 namespace annulus {
 namespace {
 
-// Beyond the budget of a stall: a second lies between two turns, and the watchdog forgives the
-// process no standstill of five.
+// Added to the stall budget: turns are up to a second apart, and the watchdog does not subtract
+// stops of the process of up to 5 s.
 constexpr absl::Duration kAgentPatience = absl::Seconds(10);
 
 LaneSight SightOf(const char* lane, LaneGauge* gauge) {

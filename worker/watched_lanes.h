@@ -11,8 +11,8 @@
 
 namespace annulus {
 
-// What a worker's watchdog looks at: its lanes, and its agent, which has a turn every second. None
-// is owned; all outlive what is returned.
+// The objects that the worker's watchdog observes: its lanes, and its agent, which runs a turn
+// every second. Borrows all arguments; they must outlive the result.
 std::vector<std::function<LaneSight()>> WatchedLanes(Lane* lane, SoloLane* solo, Agent* agent);
 
 }  // namespace annulus

@@ -50,7 +50,7 @@ std::string RandomBytes(size_t count) {
   return bytes;
 }
 
-// The fault of the worker's device that a fact tells of; nullptr in most.
+// The device fault in an event; nullptr if it has none.
 const v1::Error* DeviceFaultIn(const WorkerEvent& fact) {
   for (const v1::Error* error : {&fact.shard_failed().error(), &fact.group_broken().cause(),
                                  &fact.group_connected().error()}) {
@@ -60,15 +60,15 @@ const v1::Error* DeviceFaultIn(const WorkerEvent& fact) {
 }
 
 [[noreturn]] void Die(absl::string_view job, const std::string& record) {
-  ExitInTime(kStuckExitCode, 1);  // Whatever holds up the log.
+  ExitInTime(kStuckExitCode, 1);  // Ends the process even if logging blocks.
   LogError(job, "flight record: ", record, "; ending the process");
   _exit(kStuckExitCode);
 }
 
 }  // namespace
 
-// Carries out what the agent decides, in the agent's turns, and brings it what happens elsewhere.
-// Members are destroyed from the bottom up: whoever reports to the agent goes before it.
+// Executes the agent's actions in its turns, and passes reports to it. Members are destroyed in
+// reverse order, so objects that report to the agent go before it.
 class Worker::Impl {
  public:
   explicit Impl(WorkerOptions options)
@@ -103,13 +103,13 @@ class Worker::Impl {
   void Perform(const SetReady& action) { server_->SetReady(action.ready); }
   void Perform(const Exit& action);
 
-  // In the agent's turn, or on the thread of openings.
+  // Called in the agent's turn or on the opener's thread.
   void OpenNow(const OpenShard& action);
   void CloseNow(const ShardId& id, const absl::Status& why);
   std::optional<ShardWork> WorkOf(const ShardId& id) EXCLUDES(works_mutex_);
 
-  // Any thread. What a fact sets off inside the worker does not wait for the agent. Its mailbox has
-  // it first all the same: that keeps the facts in order.
+  // Any thread. Effects inside the worker do not wait for the agent. The event is queued in the
+  // agent's mailbox first, which keeps events in order.
   void Report(WorkerEvent fact);
   void LogEndOfStream(const absl::Status& status) const;
   void LeaveIfWorn() EXCLUDES(works_mutex_);
@@ -119,8 +119,8 @@ class Worker::Impl {
   const std::shared_ptr<MemoryBudget> staging_;
   const std::shared_ptr<MemoryBudget> device_;
   const std::shared_ptr<PagePool> pool_;
-  // Shared, because gRPC may hold the last reference to a shard for a moment after everything else
-  // has gone.
+  // Shared, because gRPC may briefly hold the last reference to a shard after all else is
+  // destroyed.
   std::shared_ptr<Agent> agent_;
   std::unique_ptr<ShardBoard> board_;
   std::unique_ptr<CopyPool> copies_;
@@ -132,15 +132,15 @@ class Worker::Impl {
   std::unique_ptr<AsyncShardOpener> openings_ = std::make_unique<AsyncShardOpener>();
   std::unique_ptr<ControlLink> link_;
   std::atomic<bool> device_lost_{false};
-  std::atomic<bool> leaving_{false};  // It has been told to end.
-  std::atomic<bool> exited_{false};   // Nothing is held any more.
-  bool worn_ = false;                 // Of who has the agent's turn.
+  std::atomic<bool> leaving_{false};  // True once the worker has been asked to exit.
+  std::atomic<bool> exited_{false};   // True once the worker has no shards and exits.
+  bool worn_ = false;                 // Used only in the agent's turn.
   std::unique_ptr<Watchdog> watchdog_;
 };
 
 absl::Status Worker::Impl::Start() {
-  // First the agent's object, because the others report to it; its start last, because it commands
-  // the others.
+  // The agent is created first, because the others report to it. It starts last, because it
+  // commands the others.
   StartAgent();
   RETURN_IF_ERROR(StartLanes());
   RETURN_IF_ERROR(StartDataPlane());
@@ -160,8 +160,8 @@ absl::Status Worker::Impl::Start() {
   return absl::OkStatus();
 }
 
-// A coordinator that is lost is a warning. One that has said that it shuts down is not, nor what
-// the end of this worker brings with it.
+// A lost coordinator is a warning. It is not one if the coordinator announced its shutdown, or if
+// this worker exits.
 void Worker::Impl::LogEndOfStream(const absl::Status& status) const {
   const bool expected =
       DetailOf(status).reason == "DRAINING" || exited_ || (leaving_ && status.ok());
@@ -177,12 +177,12 @@ Worker::Impl::~Impl() {
   watchdog_.reset();
   if (agent_ != nullptr) agent_->Stop();
   openings_.reset();
-  // Here, because an action may come on the very stream's callback.
+  // Closed here: an action may run in a callback of this stream.
   if (link_ != nullptr) link_->Close(absl::Seconds(1));
   if (board_ != nullptr) board_->Shutdown(LeavingError());
   link_.reset();
   server_.reset();
-  copies_.reset();  // A copy that completes a shard starts it.
+  copies_.reset();  // Must end before the solo lane: a copy that completes a shard starts its run.
 }
 
 void Worker::Impl::Report(WorkerEvent fact) {
@@ -192,7 +192,7 @@ void Worker::Impl::Report(WorkerEvent fact) {
     board_->Publish(IdOf(fact.output_ready().shard()), fact.output_ready().report());
   }
   agent_->Wake();
-  // The coordinator has been told why; a new process may find the device well.
+  // The coordinator has the reason now. A new process may find the device working.
   if (const v1::Error* fault = DeviceFaultIn(fact);
       fault != nullptr && !device_lost_.exchange(true)) {
     LogError(kNoJob, "the device is lost: ", fault->message(), "; leaving");
@@ -342,16 +342,16 @@ void Worker::Impl::CloseNow(const ShardId& id, const absl::Status& why) {
   board_->Close(id, why);
   solo_->Release(id);
   lane_->Release(id);
-  std::map<ShardId, ShardWork>::node_type work;  // Let go without the lock.
+  std::map<ShardId, ShardWork>::node_type work;  // Destroyed without the lock.
   {
     MutexLock lock(&works_mutex_);
     work = works_.extract(id);
   }
-  // Where nothing was reserved, nothing will be freed.
+  // Nothing was reserved, so on_freed will not be called.
   if (work.empty()) agent_->Post(ShardFreed{id});
 }
 
-// A state that is kept would be lost, and a job be cut off.
+// Waits until no shard is left: otherwise kept states would be lost and jobs would fail.
 void Worker::Impl::LeaveIfWorn() {
   const std::string why = options_.engine.worn ? options_.engine.worn() : "";
   if (leaving_ || why.empty()) return;

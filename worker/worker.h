@@ -15,13 +15,14 @@
 namespace annulus {
 
 struct WorkerOptions {
-  std::string coordinator;     // host:port of its control service.
+  std::string coordinator;     // host:port of the coordinator's control service.
   std::string slot;            // Stable name of this worker's place.
-  std::string locality;        // Workers are ordered by it, then by slot.
-  std::string data_address;    // host:port to listen on; port 0: any.
-  std::string advertise_host;  // Where clients reach it. Empty: as data_address.
-  int advertise_port = 0;      // 0: that on which it listens.
-  std::string health_address;  // host:port of a health service of its own; empty: none.
+  std::string locality;        // The coordinator orders workers by locality, then by slot.
+  std::string data_address;    // host:port to listen on. Port 0: any free port.
+  std::string advertise_host;  // The host that clients connect to. Empty: the host of data_address.
+  // The port that clients connect to. 0: the port that the worker listens on.
+  int advertise_port = 0;
+  std::string health_address;  // host:port of a separate health service. Empty: none.
   Engine engine;
   int64_t staging_bytes = 0;
   int64_t device_bytes = 0;
@@ -32,23 +33,23 @@ struct WorkerOptions {
   absl::Duration stall_timeout = absl::Seconds(60);
   absl::Duration abort_timeout = absl::Seconds(10);
   absl::Duration drain_timeout = absl::Seconds(30);
-  // Called once, on a thread of the worker: the process should end with this code. Destroy the
-  // worker then.
+  // Called once, on a worker thread, when the process should exit with `code`. The callee then
+  // destroys the worker.
   std::function<void(int code)> exit;
 };
 
-// A running worker: the data plane's server, the agent and its control stream, the lanes and the
-// watchdog.
+// A running worker: data-plane server, agent with its control stream, lanes and watchdog.
 class Worker {
  public:
-  // Listens and begins to register. UNAVAILABLE where a port cannot be bound.
+  // Listens and begins to register. UNAVAILABLE: a port cannot be bound.
   static absl::StatusOr<std::unique_ptr<Worker>> Start(WorkerOptions options);
   // Ends all calls and waits for all threads.
   ~Worker();
 
-  // SIGTERM: no new jobs, finish what is held, then `exit`. A second call cuts it short.
+  // For SIGTERM: accepts no new jobs, finishes its current ones, then calls `exit`. A second call
+  // exits without finishing.
   void Terminate();
-  // host:port that clients are told.
+  // host:port that clients connect to.
   const std::string& data_endpoint() const;
 
  private:

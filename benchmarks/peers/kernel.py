@@ -23,7 +23,8 @@ REPEATS = 5
 WINDOW = 1024
 LENGTHS = (2048, 4096, 8192, 16384)
 HEADS = {"MHA": (4, 4), "GQA": (8, 2)}
-# What a case has to reach from 4k on, of its roof and over PyTorch: (dtype, dim, mask) of the forward pass.
+# Lower limits from 4k on, relative to the roof and to PyTorch, by (dtype, dim, mask) of the forward
+# pass.
 BARS_AMX = {
     ("bf16", 128, "full"): (0.56, 2.8), ("bf16", 128, "causal"): (0.47, 2.6), ("bf16", 64, "full"): (None, 3.0),
     ("fp32", 128, "full"): (0.80, 1.3), ("bf16x3", 128, "full"): (None, 3.7),

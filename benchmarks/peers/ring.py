@@ -49,7 +49,7 @@ def rank_main(rank, pipe, store):
 
 
 class Theirs:
-    """Two processes, told what to do by pipes."""
+    """Two processes, controlled by pipes."""
 
     def __init__(self):
         context = torch.multiprocessing.get_context("spawn")

@@ -13,7 +13,8 @@ class GoldenTest(unittest.TestCase):
         self.files = descriptor.compile_protos()
 
     def broken_by(self, change):
-        """What `change(files by name)` breaks, as text; additions are not allowed here."""
+        """The text of the breaking changes that `change(files by name)` makes. Additions are not
+        allowed here."""
         change({file.name.rsplit("/", 1)[-1]: file for file in self.files.file})
         broken, _ = descriptor.compare(self.golden, descriptor.describe(self.files))
         return "\n".join(broken)

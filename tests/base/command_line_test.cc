@@ -32,7 +32,7 @@ class CommandLineTest : public testing::Test {
     AddSwitch(&app_, {"--loud", "Says it all"}, &loud_);
     AddLogFlags(&app_, &log_);
   }
-  // Exit code, -1 where the program would go on.
+  // The exit code, or -1 if the program would continue.
   int Parse(std::vector<const char*> flags) {
     flags.insert(flags.begin(), "annulus-worker");
     testing::internal::CaptureStderr();

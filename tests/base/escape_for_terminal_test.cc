@@ -19,7 +19,7 @@ TEST(PrintableTest, LinesAreJoined) {
 TEST(PrintableTest, WhatMovesATerminalIsWrittenOut) {
   using namespace std::string_literals;
   EXPECT_EQ(EscapeForTerminal("a\0b\x1b[2J\x7f\rc"s), "a\\x00b\\x1b[2J\\x7f\\x0dc");
-  EXPECT_EQ(EscapeForTerminal("\xc2\x9b[2J"), "\\xc2\\x9b[2J");  // C1's CSI.
+  EXPECT_EQ(EscapeForTerminal("\xc2\x9b[2J"), "\\xc2\\x9b[2J");  // CSI of C1.
   EXPECT_EQ(EscapeForTerminal("\xe2\x80\xae"
                               "x"),
             "\\xe2\\x80\\xaex");  // Right to left.
@@ -29,7 +29,8 @@ TEST(PrintableTest, BytesThatAreNoUtf8AreWrittenOut) {
   EXPECT_EQ(EscapeForTerminal("\xff\x80"
                               "a\xc3"),
             "\\xff\\x80a\\xc3");
-  EXPECT_EQ(EscapeForTerminal("\xc0\x9b\xe0\x80\x9b"), "\\xc0\\x9b\\xe0\\x80\\x9b");  // Too long.
+  // Overlong encoding.
+  EXPECT_EQ(EscapeForTerminal("\xc0\x9b\xe0\x80\x9b"), "\\xc0\\x9b\\xe0\\x80\\x9b");
   EXPECT_EQ(EscapeForTerminal("\xed\xa0\x80"), "\\xed\\xa0\\x80");  // A surrogate.
   EXPECT_EQ(EscapeForTerminal("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
   EXPECT_EQ(EscapeForTerminal(""), "");

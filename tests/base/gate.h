@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// Holds up whoever passes, until it is opened. Thread-safe.
+// Blocks callers of Pass until it is opened. Thread-safe.
 class Gate {
  public:
   void Pass() {
@@ -15,7 +15,7 @@ class Gate {
     changed_.SignalAll();
     while (!open_) changed_.Wait(&mutex_);
   }
-  // Whether somebody is there, or was, within a minute.
+  // True if a caller has reached the gate, within a minute.
   bool AwaitOne() {
     const absl::Time deadline = absl::Now() + absl::Minutes(1);
     MutexLock lock(&mutex_);

@@ -88,7 +88,7 @@ TEST_F(LogTest, LinesOfManyThreadsStayWhole) {
   for (const std::string& line : lines) EXPECT_TRUE(nlohmann::json::accept(line)) << line;
 }
 
-using Ends = std::pair<int, int>;  // Of who reads, of who writes.
+using Ends = std::pair<int, int>;  // (read end, write end).
 
 Ends Pipe() {
   int ends[2];
@@ -109,7 +109,7 @@ Ends Sockets() {
   return {ends[0], ends[1]};
 }
 
-// Standard error as something that is read when the test says so.
+// Standard error, read only when the test calls Read.
 class Reader {
  public:
   explicit Reader(Ends ends) : ends_(ends), stderr_(dup(STDERR_FILENO)) {
@@ -122,7 +122,7 @@ class Reader {
     for (const int file : {stderr_, ends_.first, ends_.second}) close(file);
     InitLogging({});
   }
-  // What has been written since, by lines.
+  // The lines written since the last call.
   std::vector<std::string> Read() {
     std::string text;
     char piece[4096];
@@ -159,7 +159,7 @@ TEST_F(ReaderTest, WhoLogsDoesNotWaitForAReaderThatStandsStill) {
   EXPECT_THAT(Read(), ElementsAre(HasSubstr("and again")));
 }
 
-// Of a long line a part may have found room.
+// A part of a long line may have been written.
 TEST_F(ReaderTest, WhatFollowsALineThatWasCutBeginsAnew) {
   LogInfo(kNoJob, std::string(1 << 20, 'x'));
   const std::vector<std::string> cut = Read();
@@ -169,7 +169,8 @@ TEST_F(ReaderTest, WhatFollowsALineThatWasCutBeginsAnew) {
   EXPECT_THAT(Read(), ElementsAre(HasSubstr("1 lines were dropped"), HasSubstr("next")));
 }
 
-// A terminal may say that it has room and then write nothing; of many lines some may have been cut.
+// A terminal may report room and then write nothing. If there are many lines, some may be
+// truncated.
 TEST(ReadersTest, WhoLogsWaitsForNoneOfAnyKind) {
   for (const auto& make : {Pipe, Terminal, Sockets}) {
     Reader reader(make());

@@ -16,7 +16,7 @@ class Counter {
     ++value_;
     changed_.SignalAll();
   }
-  // False when the value is still below `value` at the deadline.
+  // False if the value is still below `value` at the deadline.
   template <typename Deadline>
   bool AwaitAtLeast(int value, Deadline deadline) EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);

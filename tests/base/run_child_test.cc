@@ -32,7 +32,7 @@ TEST(RunChildTest, TellsHowItEnded) {
   EXPECT_EQ(crashed.output, "word\n");
 }
 
-// `read` of a pipe that it writes to itself.
+// `read` of a pipe that it only writes to itself.
 TEST(RunChildTest, OneThatHangsIsKilled) {
   const ChildEnd end =
       Shell("echo $$; mkfifo \"$TEST_TMPDIR/p\"; exec 3<>\"$TEST_TMPDIR/p\"; read x <&3",
@@ -43,7 +43,7 @@ TEST(RunChildTest, OneThatHangsIsKilled) {
   EXPECT_EQ(errno, ESRCH);
 }
 
-// What it started lives on, and has its output.
+// Its child continues to run and has its output.
 TEST(RunChildTest, ItsOwnChildrenAreNotWaitedFor) {
   const ChildEnd end =
       Shell("mkfifo \"$TEST_TMPDIR/q\"; exec 3<>\"$TEST_TMPDIR/q\"; cat <&3 & echo $!");
@@ -58,7 +58,7 @@ TEST(RunChildTest, OutputEndsSomewhere) {
   EXPECT_EQ(end.output.size(), 4096u);
 }
 
-// The worker blocks what it waits for.
+// The worker blocks the signals that it waits for.
 TEST(RunChildTest, ItHasNoSignalBlocked) {
   sigset_t blocked, before;
   sigemptyset(&blocked);
@@ -70,7 +70,7 @@ TEST(RunChildTest, ItHasNoSignalBlocked) {
   EXPECT_EQ(end.code, SIGTERM);
 }
 
-// Some supervisors start their programs like that.
+// Some supervisors start their programs in this state.
 TEST(RunChildTest, AParentThatIgnoredItsChildren) {
   ASSERT_NE(signal(SIGCHLD, SIG_IGN), SIG_ERR);
   const ChildEnd end = Shell("echo word; exit 3", absl::Seconds(20));

@@ -14,8 +14,8 @@
 namespace annulus {
 namespace {
 
-// Events are numbers; `handled` and `ticks` belong to who has the turn, so that ThreadSanitizer
-// sees two at once.
+// Events are numbers. Only the thread with the turn uses `handled` and `ticks`, so ThreadSanitizer
+// detects two simultaneous turns.
 class TurnsTest : public testing::Test {
  protected:
   void Start(int most_in_a_row = 64) {
@@ -80,8 +80,8 @@ class TurnsTest : public testing::Test {
   Mutex mutex_;
   CondVar changed_;
   std::deque<int> waiting_ GUARDED_BY(mutex_);
-  int seen_ = 0, seen_ticks_ = 0;          // Under mutex_.
-  std::unique_ptr<SerialExecutor> turns_;  // Last: its thread uses the rest.
+  int seen_ = 0, seen_ticks_ = 0;          // Guarded by mutex_.
+  std::unique_ptr<SerialExecutor> turns_;  // The last member: its thread uses the others.
 };
 
 TEST_F(TurnsTest, WhoBringsAnEventHandlesIt) {
@@ -93,7 +93,7 @@ TEST_F(TurnsTest, WhoBringsAnEventHandlesIt) {
 }
 
 TEST_F(TurnsTest, WhatComesAfterATurnHoldsUpNoEvents) {
-  std::vector<size_t> handled;  // When each turn was over.
+  std::vector<size_t> handled;  // The number of events at the end of each turn.
   after = [&] {
     handled.push_back(handled_.size());
     if (handled_.size() == 1) Post(2);
@@ -189,7 +189,7 @@ TEST_F(TurnsTest, AnAskedEventEndsALongSleepAndWaitsForTheEndOfANap) {
     const bool nap = i % 2 == 0;
     if (nap) Post(0);
     if (!nap) {
-      // Long enough for the time keeper to see that nothing happens.
+      // Long enough for the timer thread to find nothing to do.
       MutexLock lock(&mutex_);
       changed_.WaitUntil(&mutex_, absl::Now() + 6 * SerialExecutor::kNap);
     }
@@ -208,7 +208,7 @@ TEST_F(TurnsTest, TicksComeHoweverMuchWaits) {
   std::atomic<bool> more{true};
   on_event = [&](int event) {
     wake_ = absl::Now();
-    if (more) Post(event);  // There is always one more.
+    if (more) Post(event);  // Each event posts one more.
   };
   turns_->Start();
   Post(1);
@@ -221,7 +221,7 @@ TEST_F(TurnsTest, WhatWaitsComesBeforeATick) {
   Start();
   on_event = [&](int) { EXPECT_EQ(ticks_, 0); };
   wake_ = absl::InfinitePast();
-  for (int i = 0; i < 10; ++i) Post(i);  // Nothing is handled yet.
+  for (int i = 0; i < 10; ++i) Post(i);  // No event is handled yet.
   turns_->Start();
   ASSERT_TRUE(AwaitTicks(1));
   turns_->Stop();

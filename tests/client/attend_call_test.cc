@@ -18,7 +18,7 @@ namespace {
 
 using Act = FakeService::Act;
 
-// Something that happens once, and who waits for it.
+// An event that happens once and can be awaited.
 class Event {
  public:
   void Set() {
@@ -46,7 +46,7 @@ TEST(AttendCallTest, CancelEndsThePauseBeforeTheNextAttempt) {
   Event failed;
   AttendContext context;
   context.callbacks = &callbacks;
-  context.forget_path = [&] { failed.Set(); };  // The last thing before the pause of 5 minutes.
+  context.forget_path = [&] { failed.Set(); };  // The last callback before the pause of 5 minutes.
   context.channel = [](const std::string& address) {
     return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
   };
@@ -85,7 +85,7 @@ TEST(AttendCallTest, AJobThatIsToHaveItsStateIsNotSentWhole) {
   const absl::Status status = client.Attend(arguments).status();
   EXPECT_EQ(DetailOf(status).reason, "STATE_LOST");
   EXPECT_EQ(service.run_jobs(), 1);
-  // What would be sent then has to be there, and a state to be named.
+  // The inputs for such an upload must be set, and a state must be named.
   arguments.upload_without_state = true;
   EXPECT_EQ(DetailOf(client.Attend(arguments).status()).reason, "MISSING_TENSOR");
   arguments = job.Gradients(DataPath::kDirect);
@@ -94,7 +94,7 @@ TEST(AttendCallTest, AJobThatIsToHaveItsStateIsNotSentWhole) {
   EXPECT_EQ(service.run_jobs(), 1);
 }
 
-// An answer that is lost after its job has released the state that it was made from.
+// An answer that is lost after its job has released the state that it used.
 TEST(AttendCallTest, WhoseAnswerIsLostWithItsStateIsToldSo) {
   for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
     FakeService service(Script({Act::kAnswerLost, Act::kReleased}));
@@ -221,7 +221,7 @@ TEST(AttendCallTest, PlacedAndProgressTellHowFarAJobIs) {
   for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
     ClientJob job(400);
     AttendArguments arguments = job.Arguments(path);
-    // One at a time, but from several threads.
+    // One call at a time, but from several threads.
     std::vector<std::string> placed;
     std::vector<JobProgress> steps;
     int shards = 0;

@@ -1,4 +1,4 @@
-// The AttendMany calls of small jobs through the gateway, which are kept from one job to the next.
+// AttendMany calls of small jobs through the gateway. Later jobs reuse them.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace {
 
 using Act = FakeService::Act;
 
-// A small job's end, with `attempts` at most.
+// Runs a small job with at most `attempts`.
 absl::StatusOr<AttendResult> Send(Client* client, ClientJob* job, int attempts = 1) {
   AttendArguments arguments = job->Arguments(DataPath::kGateway);
   arguments.max_attempts = attempts;
@@ -54,7 +54,7 @@ TEST(AttendManyTest, SmallJobsShareACall) {
 
 // Small inputs may have large outputs.
 TEST(AttendManyTest, AJobWithLargeOutputsHasACallOfItsOwn) {
-  FakeService service(Script({Act::kQueueFull}));  // It serves outputs shaped as queries alone.
+  FakeService service(Script({Act::kQueueFull}));  // It serves only outputs shaped as queries.
   Client client(At(service));
   AttentionSpec spec = ClientJob(6000, 1).spec;
   spec.head_dim_v = 64;
@@ -69,7 +69,7 @@ TEST(AttendManyTest, AJobWithLargeOutputsHasACallOfItsOwn) {
   EXPECT_EQ(service.many_jobs(), 0);
 }
 
-// As many calls as there are jobs at once.
+// One call for each simultaneous job.
 TEST(AttendManyTest, AJobDoesNotWaitForAnother) {
   FakeService service(Script({Act::kNeverPlace, Act::kServe}));
   Client client(At(service));
@@ -118,7 +118,7 @@ TEST(AttendManyTest, AGatewayThatDoesNotKnowItIsAskedOnce) {
   EXPECT_EQ(service.attend_manys(), 1);
 }
 
-// Whether such a job was taken must be known when its call breaks.
+// If its call breaks, the client must know whether such a job was accepted.
 TEST(AttendManyTest, JobsThatMustNotRunTwiceHaveCallsOfTheirOwn) {
   FakeService service({});
   Client client(At(service));
@@ -191,7 +191,7 @@ TEST(AttendManyTest, AJobIsCancelledWithItsCall) {
   ExpectServed(&client);
 }
 
-// What one job is answered must never be taken for another's answer.
+// The answer to one job must never be used for another.
 TEST(AttendManyTest, AnAnswerToAnotherJobIsAnError) {
   FakeService::Options options;
   options.wrong_tag = 1;

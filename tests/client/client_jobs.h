@@ -15,9 +15,9 @@
 
 namespace annulus {
 
-// Jobs for FakeService, and what became of them.
+// Jobs for FakeService, and their results.
 
-// A job whose output is q and whose LSE is the row: what the fake service serves.
+// A job whose output is q and whose LSE is the row, as FakeService computes it.
 struct ClientJob {
   explicit ClientJob(int64_t q_len, int64_t kv_len = 33) {
     spec.dtype = DataType::kFp32;
@@ -60,7 +60,7 @@ struct ClientJob {
   std::vector<float> q, kv, out, lse;
 };
 
-// Gradients of a small job by the state of job "kept", with everything at hand.
+// Gradients of a small job by the state of job "kept", with all inputs at hand.
 struct StateJob : ClientJob {
   explicit StateJob(int64_t q_len = 20)
       : ClientJob(q_len), dq(q.size(), -1), dk(kv.size(), -1), dv(kv.size(), -1) {}
@@ -76,7 +76,7 @@ struct StateJob : ClientJob {
                          {TensorId::kDv, MutableBytes(dv)}};
     return arguments;
   }
-  // With nothing at hand but what the state lacks.
+  // Only with the inputs that the state lacks.
   AttendArguments GradientsOfState(DataPath path) {
     AttendArguments arguments = Gradients(path);
     arguments.upload_without_state = false;
@@ -98,7 +98,7 @@ inline FakeService::Options Script(std::vector<FakeService::Act> acts) {
   return options;
 }
 
-// A status that comes on another thread.
+// A status that another thread sets.
 class AwaitedStatus {
  public:
   void Set(const absl::Status& status) {
@@ -120,7 +120,7 @@ class AwaitedStatus {
   std::optional<absl::Status> status_ GUARDED_BY(mutex_);
 };
 
-// What AttendAsync's `done` was called with.
+// The argument of AttendAsync's `done`.
 class AttendOutcome : public AwaitedStatus {
  public:
   std::function<void(absl::StatusOr<AttendResult>)> Function() {

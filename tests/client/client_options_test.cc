@@ -1,4 +1,4 @@
-// What the options of a client and of a call say is done, or refused.
+// Options of a client and of a call are followed or refused.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ TEST(ClientOptionsTest, MetadataGoWithEveryCallToWhomever) {
   ClientOptions client_options = At(service);
   client_options.metadata = {{"x-tenant", "blue"}};
   Client client(client_options);
-  for (const int64_t rows : {60, 30000}) {  // On calls that are kept, and on their own.
+  for (const int64_t rows : {60, 30000}) {  // On reused calls, and on separate calls.
     for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
       ClientJob job(rows);
       ASSERT_TRUE(client.Attend(job.Arguments(path)).ok());

@@ -106,7 +106,7 @@ TEST(ClientTest, StreamsThatEndAfterTheirJobTakeNothingBack) {
 TEST(ClientTest, RowsAreNoAnswerToInputsThatWereNotTakenWhereOthersMayJoin) {
   FakeService service(Script({Act::kEndsLate}));
   Client client(At(service));
-  ClientJob job(60000);  // Shards too large to go with their tickets.
+  ClientJob job(60000);  // Shards that are too large to be sent with their tickets.
   AttendArguments arguments = job.Arguments(DataPath::kDirect);
   arguments.max_attempts = 1;
   EXPECT_TRUE(client.Attend(arguments).ok());
@@ -115,7 +115,7 @@ TEST(ClientTest, RowsAreNoAnswerToInputsThatWereNotTakenWhereOthersMayJoin) {
 }
 
 TEST(ClientTest, AJobThatSucceededWithoutAllOfItsRowsHasFailed) {
-  for (Act act : {Act::kEndsEarly, Act::kEndsFirst}) {  // Whichever is heard first.
+  for (Act act : {Act::kEndsEarly, Act::kEndsFirst}) {  // In either order of the events.
     FakeService service(Script({act}));
     Client client(At(service));
     for (int i = 0; i < 5; ++i) {
@@ -128,7 +128,8 @@ TEST(ClientTest, AJobThatSucceededWithoutAllOfItsRowsHasFailed) {
 }
 
 TEST(ClientTest, OutputsThatAreHereDoNotWaitForTheCoordinator) {
-  for (const bool reports : {true, false}) {  // Else the coordinator says what the job took.
+  // Without reports the coordinator sends the job's stats.
+  for (const bool reports : {true, false}) {
     FakeService::Options options = Script({Act::kSaysSoLate});
     options.reports = reports;
     FakeService service(std::move(options));
@@ -144,12 +145,14 @@ TEST(ClientTest, OutputsThatAreHereDoNotWaitForTheCoordinator) {
         EXPECT_EQ(std::accumulate(sent.begin(), sent.end(), int64_t{0}), 60);
       }
       service.LetJobsEnd();
-    }  // A client that goes lets the coordinator have its last word, or the job would be cancelled.
+      // A client that is destroyed first waits for the coordinator's last event; otherwise the job
+      // would be cancelled.
+    }
     EXPECT_EQ(service.ended_well(), 1);
   }
 }
 
-// Who is told that a state is kept may name it.
+// A client with a kept state may name it at once.
 TEST(ClientTest, AJobThatKeepsItsStateWaitsForItsEnd) {
   FakeService service(Script({Act::kSaysSoLate}));
   Client client(At(service));
@@ -158,7 +161,7 @@ TEST(ClientTest, AJobThatKeepsItsStateWaitsForItsEnd) {
   arguments.spec.forward.keep_state = absl::Minutes(1);
   arguments.timeout = absl::Milliseconds(300);
   EXPECT_EQ(client.Attend(arguments).status().code(), absl::StatusCode::kDeadlineExceeded);
-  FakeService other(Script({Act::kSaysSoLate}));  // Where no call before may yet end well.
+  FakeService other(Script({Act::kSaysSoLate}));  // No earlier call may still end with OK.
   other.LetJobsEnd();
   arguments.timeout = absl::Seconds(20);
   ASSERT_TRUE(Client(At(other)).Attend(std::move(arguments)).ok());
@@ -166,7 +169,7 @@ TEST(ClientTest, AJobThatKeepsItsStateWaitsForItsEnd) {
 }
 
 TEST(ClientTest, OutputsThatNeverComeEndWithTheDeadline) {
-  for (const int64_t rows : {60, 30000}) {  // On a call that is kept, and on calls of their own.
+  for (const int64_t rows : {60, 30000}) {  // On reused calls, and on separate calls.
     FakeService service(Script({Act::kNeverSends}));
     Client client(At(service));
     ClientJob job(rows);
@@ -336,12 +339,12 @@ TEST(RetryPolicyTest, ALostWorkerMayComeBack) {
   RetryPolicy policy(4, [] { return 0.0; });
   EXPECT_EQ(policy.Next(lost, now, far), absl::Seconds(1));
   EXPECT_EQ(policy.Next(few, now, far), absl::Seconds(2));
-  // Those that are left need not serve what the lost one did.
+  // The remaining workers need not serve what the lost one served.
   const absl::Status lacking =
       MakeError(absl::StatusCode::kUnimplemented, "lacking", {"NOT_SERVED", {}, {}, {}});
   EXPECT_EQ(policy.Next(lacking, now, far), absl::Seconds(4));
   EXPECT_EQ(policy.Next(few, now, far), std::nullopt);
-  // Where nobody was lost, nobody will come back.
+  // If no worker was lost, none will return.
   EXPECT_EQ(RetryPolicy(4, [] { return 0.0; }).Next(few, now, far), std::nullopt);
   EXPECT_EQ(RetryPolicy(4, [] { return 0.0; }).Next(lacking, now, far), std::nullopt);
 }

@@ -1,4 +1,4 @@
-// Somebody sets the machine's clock while a job is under way.
+// The machine's clock is set while a job runs.
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ namespace {
 std::atomic<int64_t> seconds_ahead{0};
 }  // namespace
 
-// Instead of the C library's, for all of this process.
+// Replaces the C library's function in this process.
 extern "C" int clock_gettime(clockid_t id, timespec* time) noexcept {
   const long failed = syscall(SYS_clock_gettime, id, time);
   if (failed == 0 && id == CLOCK_REALTIME) time->tv_sec += seconds_ahead;
@@ -27,8 +27,8 @@ extern "C" int clock_gettime(clockid_t id, timespec* time) noexcept {
 namespace annulus {
 namespace {
 
-// Clocks that count cycles between their looks at this one, as absl::Now() does, begin to when they
-// have known it for half a second.
+// Waits half a second: afterwards clocks that count cycles between readings of this clock, such as
+// absl::Now(), do so.
 void AwaitClocksThatCountCycles() {
   const absl::Time end = SteadyNow() + absl::Milliseconds(700);
   while (SteadyNow() < end) absl::Now();
@@ -40,12 +40,12 @@ TEST(ClockIsSetTest, AJobThatWaitsOutlivesIt) {
     const absl::Time before = TimeOfDayNow();
     FakeService::Options options;
     options.act = [&](int) {
-      seconds_ahead += seconds;  // While it is queued.
+      seconds_ahead += seconds;  // While the job is queued.
       return FakeService::Act::kServe;
     };
     FakeService service(options);
     Client client(At(service));
-    ClientJob job(30000);  // By calls of its own, which have a deadline.
+    ClientJob job(30000);  // Uses separate calls, which have a deadline.
     const auto result = client.Attend(job.Arguments(DataPath::kDirect));
     ASSERT_TRUE(result.ok()) << result.status();
     job.ExpectServed();

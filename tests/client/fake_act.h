@@ -3,29 +3,29 @@
 
 namespace annulus {
 
-// What the n-th job of a FakeService, by RunJob, Attend or AttendMany, meets, n from 1.
+// Behaviour of a FakeService in its n-th job (RunJob, Attend or AttendMany), n from 1.
 enum class FakeAct {
   kServe,
   kQueueFull,       // RESOURCE_EXHAUSTED / QUEUE_FULL with a delay of 20 ms
   kRestarted,       // UNAVAILABLE / STARTING with a delay of 5 minutes
-  kGroupLost,       // after placing, ABORTED / GROUP_LOST
+  kGroupLost,       // ABORTED / GROUP_LOST after placing
   kStateGone,       // NOT_FOUND / STATE_LOST
   kReleased,        // NOT_FOUND / STATE_RELEASED
-  kAnswerLost,      // UNAVAILABLE when the job has been computed: its last rows do not come
-  kWordLost,        // UNAVAILABLE when all rows have been sent
-  kPlaceAgain,      // the first attempt is lost while it uploads, the second is served
-  kPlaceAgainLate,  // the same, the second placed after LetJobsEnd
-  kNeverPlace,      // waits for the end of the call
+  kAnswerLost,      // UNAVAILABLE after the job is computed: its last rows are missing
+  kWordLost,        // UNAVAILABLE after all rows are sent
+  kPlaceAgain,      // the first attempt is lost during the upload, the second is served
+  kPlaceAgainLate,  // as kPlaceAgain, but the second attempt is placed after LetJobsEnd
+  kNeverPlace,      // waits until the call ends
   kCorrupt,         // serves outputs with a wrong CRC
-  kEndsLate,        // the workers end their streams with ABORTED / JOB_ENDED after the job has
-                    // succeeded
-  kEndsEarly,       // the same, and the last output of each shard is missing
-  kEndsFirst,       // as kEndsEarly, and the streams end before the job says that it has succeeded
-  kSaysSoLate,      // says that it succeeded only after LetJobsEnd
-  kNeverSends,      // the job succeeds, and the outputs are lost on their way
-  kWorkersGone,     // the workers' streams end with UNAVAILABLE, the coordinator says nothing
-  kUploadsCut,  // uploads end with UNAVAILABLE when their rows are here, RunJob after LetJobsEnd;
-                // outputs are sent after SendOutputs
+  kEndsLate,   // the workers end their streams with ABORTED / JOB_ENDED after the job has succeeded
+  kEndsEarly,  // as kEndsLate, and the last output of each shard is missing
+  kEndsFirst,  // as kEndsEarly, and the streams end before the job reports success
+  kSaysSoLate,   // reports success only after LetJobsEnd
+  kNeverSends,   // the job succeeds, but the outputs are lost in transit
+  kWorkersGone,  // the workers' streams end with UNAVAILABLE, the coordinator sends nothing
+  // uploads end with UNAVAILABLE after their rows have arrived, RunJob after LetJobsEnd; outputs
+  // are sent after SendOutputs
+  kUploadsCut,
 };
 
 }  // namespace annulus

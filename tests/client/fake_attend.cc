@@ -20,7 +20,7 @@ grpc::Status FakeService::AttendMany(grpc::ServerContext* context, AttendStream*
   for (int job = 1; stream->Read(&request); ++job) {
     const std::optional<grpc::Status> end = options_.ends_many(job);
     if (end.has_value()) return *end;
-    // The call has no deadline that would tell it.
+    // The call has no deadline of its own to check.
     const absl::Duration timeout = DurationFromProto(request.start().timeout());
     if (timeout <= absl::ZeroDuration() || timeout > absl::Seconds(20)) {
       return Error(absl::StatusCode::kInvalidArgument, "WRONG_TIMEOUT");
@@ -42,7 +42,7 @@ grpc::Status FakeService::AttendMany(grpc::ServerContext* context, AttendStream*
           stream->Write(response);
         });
     if (status.ok()) continue;
-    // A break is the call's.
+    // A broken connection ends the whole call.
     if (status.error_code() == grpc::StatusCode::UNAVAILABLE && status.error_details().empty()) {
       return status;
     }

@@ -11,7 +11,7 @@
 
 namespace annulus {
 
-// What the calls of a FakeService end with.
+// Errors of a FakeService's calls.
 
 inline grpc::Status Error(absl::StatusCode code, const std::string& reason,
                           std::optional<absl::Duration> retry_after = std::nullopt) {
@@ -20,7 +20,7 @@ inline grpc::Status Error(absl::StatusCode code, const std::string& reason,
 
 inline grpc::Status Gone() { return grpc::Status(grpc::StatusCode::UNAVAILABLE, "gone"); }
 
-// What a job ends with before it is placed; else OK.
+// The error of a job before it is placed; otherwise OK.
 inline grpc::Status RefusalOf(FakeService::Act act) {
   using Act = FakeService::Act;
   if (act == Act::kQueueFull) {

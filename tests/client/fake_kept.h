@@ -6,14 +6,13 @@
 
 namespace annulus {
 
-// The states that jobs of a FakeService keep, and what the service tells of the last job. Any
-// thread.
+// Kept states of a FakeService's jobs, and its information about the last job. Any thread.
 class FakeKept {
  public:
-  // Until it is cancelled, a job that `runs` is not over.
+  // If `runs`, the job runs until it is cancelled.
   explicit FakeKept(bool runs) : runs_(runs) {}
 
-  // A job has been computed.
+  // Call when a job has been computed.
   void Keep(const v1::AttentionSpec& spec) EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     if (spec.forward().has_keep_state() && !runs_) ++held_;
@@ -37,7 +36,7 @@ class FakeKept {
     MutexLock lock(&mutex_);
     --held_;
   }
-  // States that nobody has released.
+  // The number of states that have not been released.
   int held() EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     return held_;

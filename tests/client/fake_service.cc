@@ -124,7 +124,7 @@ void FakeService::Allow(bool FakeService::*what) {
   changed_.SignalAll();
 }
 
-// Its workers end its streams.
+// The attempt's workers end its streams.
 void FakeService::EndAttempt() {
   MutexLock lock(&mutex_);
   ++placements_;
@@ -150,7 +150,8 @@ bool FakeService::Await(grpc::ServerContext* context, const std::function<bool()
   MutexLock lock(&mutex_);
   while (!condition()) {
     if (context->IsCancelled() || std::chrono::steady_clock::now() > end) return false;
-    changed_.WaitFor(&mutex_, absl::Milliseconds(10));  // A cancelled call signals nothing.
+    // The cancellation of a call does not signal changed_.
+    changed_.WaitFor(&mutex_, absl::Milliseconds(10));
   }
   return true;
 }
@@ -247,7 +248,7 @@ grpc::Status FakeService::RunJob(grpc::ServerContext* context, const v1::RunJobR
   if (!writer->Write(event)) return grpc::Status::CANCELLED;
   MutexLock lock(&mutex_);
   ++ended_well_;
-  job_over_ = true;  // Not signalled: workers see it at their next look, when this call has ended.
+  job_over_ = true;  // Not signalled: workers see it at their next poll, when this call has ended.
   return grpc::Status::OK;
 }
 

@@ -23,35 +23,36 @@
 
 namespace annulus {
 
-// A coordinator with `world` workers in one server, for tests of clients: real calls, and instead
-// of attention the output is q and the LSE of (row, head) is the row. One job at a time. Rows are
-// dealt in stripes.
+// A coordinator with `world` workers in one server, for tests of clients. Calls are real. Instead
+// of attention, the output is q, and the LSE of (row, head) is the row. One job at a time. Rows are
+// distributed in stripes.
 class FakeService final {
  public:
   using Act = FakeAct;
   struct Options {
     int world = 3;
     int64_t stripe = 5;
-    // What the n-th job meets, n from 1.
+    // Behaviour in the n-th job, n from 1.
     std::function<Act(int job)> act = [](int) { return Act::kServe; };
     bool hide_workers = false;  // The endpoints cannot be reached.
     bool silent_info = false;   // GetServerInfo answers only after AnswerInfo().
     bool silent_jobs = false;   // GetJob answers only after AnswerJobs().
-    bool reports = true;        // The workers say what their parts took.
-    // What an exchange ends with instead of taking its n-th shard, n from 1; OK: it takes it.
+    bool reports = true;        // True if workers report the times of their parts.
+    // The error that ends an exchange instead of its n-th shard, n from 1. OK: the shard is
+    // accepted.
     std::function<grpc::Status(int shard)> ends_exchange = [](int) { return grpc::Status::OK; };
-    // What an AttendMany call ends with instead of taking its n-th job, n from 1; none: it takes
-    // it.
+    // The status that ends an AttendMany call instead of its n-th job, n from 1. nullopt: the job
+    // is accepted.
     std::function<std::optional<grpc::Status>(int job)> ends_many = [](int) {
       return std::nullopt;
     };
-    bool only_attend = false;            // It does not know AttendMany.
-    uint64_t wrong_tag = 0;              // Added to those of AttendMany's answers.
-    bool runs_when_asked = false;        // GetJob says that the job is not over, until CancelJob.
-    int refused_merges = 0;              // MergePartials calls that end as kQueueFull says.
-    std::shared_ptr<HeaderLog> headers;  // Is told of each call.
+    bool only_attend = false;      // AttendMany is not implemented.
+    uint64_t wrong_tag = 0;        // Added to the tags of AttendMany's responses.
+    bool runs_when_asked = false;  // GetJob reports that the job runs, until CancelJob.
+    int refused_merges = 0;        // The number of MergePartials calls that fail as in kQueueFull.
+    std::shared_ptr<HeaderLog> headers;  // Records each call.
     bool complete_by_others = false;     // Another call has sent all rows.
-    bool whole_shards = false;           // The outputs of one come with its report.
+    bool whole_shards = false;           // The outputs of a shard arrive with its report.
   };
 
   explicit FakeService(Options options);
@@ -63,13 +64,16 @@ class FakeService final {
   FakeKept& kept() { return kept_; }
   void AnswerInfo() EXCLUDES(mutex_) { Allow(&FakeService::info_answers_); }
   void AnswerJobs() EXCLUDES(mutex_) { Allow(&FakeService::job_answers_); }
-  bool AwaitAsked() EXCLUDES(mutex_);  // GetJob; false where nobody does.
+  bool AwaitAsked() EXCLUDES(mutex_);  // Waits for a GetJob call. False if none comes.
   void LetJobsEnd() EXCLUDES(mutex_) { Allow(&FakeService::may_end_); }
   void SendOutputs() EXCLUDES(mutex_) { Allow(&FakeService::may_send_); }
-  int exchanges() EXCLUDES(mutex_) { return Get(&FakeService::exchanges_); }        // Calls.
-  int attend_manys() EXCLUDES(mutex_) { return Get(&FakeService::attend_manys_); }  // Calls.
-  int many_jobs() EXCLUDES(mutex_) { return Get(&FakeService::many_jobs_); }        // On them.
-  // RunJob calls that ended by themselves, with OK.
+  // The number of calls.
+  int exchanges() EXCLUDES(mutex_) { return Get(&FakeService::exchanges_); }
+  // The number of calls.
+  int attend_manys() EXCLUDES(mutex_) { return Get(&FakeService::attend_manys_); }
+  // Jobs in all these calls.
+  int many_jobs() EXCLUDES(mutex_) { return Get(&FakeService::many_jobs_); }
+  // The number of RunJob calls that ended by themselves with OK.
   int ended_well() EXCLUDES(mutex_) { return Get(&FakeService::ended_well_); }
 
  private:
@@ -90,7 +94,7 @@ class FakeService final {
                       grpc::ServerWriter<v1::JobEvent>*);
   using ReadRequest = std::function<bool(v1::PutShardRequest*)>;
   using WriteResponse = std::function<void(const v1::FetchShardResponse&)>;
-  // `context` may be nullptr: then the call ends when it has its rows, whatever is to be played.
+  // If `context` is nullptr, the call ends when it has its rows, whatever the act is.
   grpc::Status PutShard(grpc::ServerContext* context, const ReadRequest& read,
                         v1::ShardStatus* response);
   grpc::Status FetchShard(grpc::ServerContext*, const std::string& ticket,
@@ -106,7 +110,7 @@ class FakeService final {
   grpc::Status Store(const google::protobuf::RepeatedPtrField<v1::Chunk>& chunks, Shard* shard)
       EXCLUDES(mutex_);
   std::vector<v1::Chunk> OutputsOf(const Shard& shard);
-  // False when the call was cancelled or 20 s have passed before `condition` held.
+  // Await: false if the call was cancelled, or if `condition` did not hold within 20 s.
   grpc::Status EndAfterJob(grpc::ServerContext* context) EXCLUDES(mutex_);
   bool Await(grpc::ServerContext* context, const std::function<bool()>& condition) EXCLUDES(mutex_);
 
@@ -131,11 +135,11 @@ class FakeService final {
   bool info_answers_ GUARDED_BY(mutex_) = false;
   bool job_answers_ GUARDED_BY(mutex_) = false;
   bool asked_ GUARDED_BY(mutex_) = false;
-  bool job_over_ GUARDED_BY(mutex_) = false;  // RunJob has said so.
+  bool job_over_ GUARDED_BY(mutex_) = false;  // RunJob has reported it.
   bool may_end_ GUARDED_BY(mutex_) = false;
   bool may_send_ GUARDED_BY(mutex_) = false;
   int ended_well_ GUARDED_BY(mutex_) = 0;
-  int downloads_ GUARDED_BY(mutex_) = 0;  // That have ended, of this job.
+  int downloads_ GUARDED_BY(mutex_) = 0;  // Ended downloads of this job.
   std::unique_ptr<grpc::Server> server_;
 };
 

@@ -14,24 +14,24 @@
 
 namespace annulus {
 
-// What a fake worker holds of a job.
+// A fake worker's data of a job.
 struct FakeShard {
   ShardRows rows;
   std::map<TensorId, std::vector<std::byte>> memory;  // Inputs.
   int64_t missing = 0;                                // Input bytes.
   bool fetched = false;
-  bool lost = false;  // Its attempt: nothing is computed.
+  bool lost = false;  // The attempt is lost: nothing is computed.
 };
 
-// Every world-th stripe, from number `rank` on.
+// Every world-th stripe, starting with stripe number `rank`.
 RowMap Striped(int64_t rows, int rank, int world, int64_t stripe);
 
-// Puts a chunk where it belongs, once it is checked as a worker would.
+// Checks a chunk as a worker does, and stores it.
 absl::Status StoreChunk(const v1::Chunk& chunk, const std::vector<TensorInfo>& table,
                         FakeShard* shard);
 
-// Instead of attention the output is q, and every number of another tensor is the job's row: small
-// chunks, last rows first, with wrong checksums where they are to be corrupt.
+// Instead of attention, the output is q, and each number of another tensor is the job's row. Small
+// chunks, last rows first; with wrong checksums if `corrupt`.
 std::vector<v1::Chunk> FakeOutputs(const FakeShard& shard, const std::vector<TensorInfo>& table,
                                    bool corrupt);
 

@@ -11,7 +11,7 @@
 
 namespace annulus {
 
-// What calls to a server have brought under one key of their metadata; nothing: "". Thread-safe.
+// Records the value of one metadata key of a server's calls; "" if it is absent. Thread-safe.
 class HeaderLog {
  public:
   explicit HeaderLog(std::string key) : key_(std::move(key)) {}
@@ -34,7 +34,7 @@ class HeaderLog {
   std::map<std::string, std::string> by_method_ GUARDED_BY(mutex_);
 };
 
-// Of a server: tells `log` of each call.
+// Installs a HeaderLog in a server.
 class HeaderLogFactory : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
   explicit HeaderLogFactory(std::shared_ptr<HeaderLog> log) : log_(std::move(log)) {}

@@ -1,4 +1,4 @@
-// The calls of small shards, which are kept from one job to the next.
+// Calls of small shards, which later jobs reuse.
 #include <atomic>
 #include <utility>
 
@@ -46,11 +46,11 @@ TEST(KeptCallTest, OneThatHasEndedIsReplacedOnce) {
       job.ExpectServed();
     }
     EXPECT_EQ(service.run_jobs(), 6);
-    EXPECT_EQ(service.exchanges(), 6);  // The first shard of each was served, the second not.
+    EXPECT_EQ(service.exchanges(), 6);  // The first shard of each was served, the second was not.
   }
 }
 
-// Where the kept one may have served it, what is said of the shard on the next says nothing.
+// If the reused call may have served the shard, an error for it on the next call proves nothing.
 TEST(KeptCallTest, AShardThatAnEndedCallMayHaveServedIsSentAgain) {
   FakeService::Options options;
   options.world = 1;

@@ -1,4 +1,4 @@
-// Jobs that are to keep their state, and whose end is not told.
+// Jobs that keep their state, and whose end is not reported.
 #include "client/client.h"
 #include "gtest/gtest.h"
 #include "tests/client/client_jobs.h"

@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// Searches that last until the test lets them end, answers that come back.
+// Searches last until the test ends them; then their results arrive.
 class ReachabilityTest : public testing::Test {
  protected:
   ~ReachabilityTest() override { Allow(1000); }

@@ -14,8 +14,8 @@
 namespace annulus {
 namespace {
 
-// Releases a state as the service does: it is held until the first call, and released ever after;
-// the first answers are lost on their way.
+// Releases a state as the service does: kept until the first call, released afterwards. The first
+// answers are lost.
 struct LossyJobs : v1::Jobs::Service {
   explicit LossyJobs(int lost) : lost(lost) {}
   grpc::Status ReleaseState(grpc::ServerContext*, const v1::ReleaseStateRequest* request,

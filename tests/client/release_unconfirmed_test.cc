@@ -1,4 +1,4 @@
-// Jobs that are to release a state, and whose end is not told when their answer is here.
+// Jobs that release a state, and whose end is not reported although their answer is complete.
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -56,7 +56,7 @@ TEST(ReleaseUnconfirmedTest, AnAnswerThatIsHereOutlivesItsCall) {
       EXPECT_EQ(result->release_unconfirmed, "UNAVAILABLE: gone");
       EXPECT_EQ(result->stats.job_id(), "job-1");
       EXPECT_EQ(result->stats.attempts(), 1);
-      // The workers have said what they took, or nobody has.
+      // Either the workers have reported their times, or there are no reports.
       const bool told = reports && path == DataPath::kDirect;
       EXPECT_EQ(result->stats_partial, !told);
       const auto& sent = result->stats.bytes_sent_per_rank();
@@ -105,18 +105,18 @@ TEST(ReleaseUnconfirmedTest, AnEndThatIsToldIsConfirmed) {
 
 TEST(ReleaseUnconfirmedTest, WhatCanBeSentAgainIs) {
   for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
-    // Without reports the answer waits for the coordinator, which is what breaks.
+    // Without reports the answer waits for the coordinator, whose call breaks.
     FakeService service(Playing({Act::kWordLost, Act::kServe}, /*reports=*/false));
     Client client(At(service));
     StateJob job;
-    const auto result = client.Attend(job.GradientsOfState(path));  // Which stays.
+    const auto result = client.Attend(job.GradientsOfState(path));  // The state stays.
     ASSERT_TRUE(result.ok()) << result.status();
     EXPECT_EQ(result->attempts, 2);
     EXPECT_EQ(result->release_unconfirmed, "");
   }
 }
 
-// What a session ended with.
+// The status that ended a session.
 class Ended : public JobObserver, public AwaitedStatus {
  public:
   void OnPlaced(const std::string&, const v1::Plan&) override {}
@@ -125,7 +125,7 @@ class Ended : public JobObserver, public AwaitedStatus {
   void OnDone(const absl::Status& status, const v1::JobStats&) override { Set(status); }
 };
 
-// Each shard by calls of its own.
+// Each shard uses separate calls.
 JobOptions SessionOf(const FakeService& service, const AttendArguments& arguments) {
   const auto channel = [](const std::string& address) {
     return grpc::CreateChannel(address, grpc::InsecureChannelCredentials());
@@ -144,7 +144,7 @@ JobOptions SessionOf(const FakeService& service, const AttendArguments& argument
 }
 
 TEST(ReleaseUnconfirmedTest, OutputsThatDoNotComeAreNotAwaitedForLong) {
-  FakeService service(Script({Act::kGroupLost}));  // And its workers say nothing.
+  FakeService service(Script({Act::kGroupLost}));  // Its workers send nothing.
   StateJob job;
   JobOptions options = SessionOf(service, Releasing(&job, DataPath::kDirect));
   options.outputs_grace = absl::Milliseconds(50);
@@ -154,8 +154,8 @@ TEST(ReleaseUnconfirmedTest, OutputsThatDoNotComeAreNotAwaitedForLong) {
   EXPECT_EQ(DetailOf(status).reason, "GROUP_LOST") << status;
 }
 
-// The coordinator could have said, until it was gone too, that a worker is gone. Outputs have their
-// own time from then on.
+// Until it was lost too, the coordinator could have reported the lost worker. From then on outputs
+// have their full time.
 TEST(ReleaseUnconfirmedTest, AnUploadThatWasCutTakesNoTimeFromOutputs) {
   FakeService service(Script({Act::kUploadsCut}));
   StateJob job;
@@ -173,7 +173,8 @@ TEST(ReleaseUnconfirmedTest, AnUploadThatWasCutTakesNoTimeFromOutputs) {
   ExpectGradients(job);
 }
 
-// The coordinator may wait for a worker to come back for longer than for its word on an error.
+// The coordinator may wait longer for a worker to return than a client waits for the coordinator's
+// report of an error.
 TEST(LostAttemptTest, ItsStreamsAreNotTheJobsEnd) {
   FakeService service(Script({Act::kPlaceAgainLate}));
   StateJob job;

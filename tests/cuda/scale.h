@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// Multiplies on the GPU. The name of the CUDA error, or "".
+// Multiplies on the GPU. Returns the name of the CUDA error, or "".
 std::string ScaleOnGpu(float factor, std::vector<float>* values);
 
 }  // namespace annulus

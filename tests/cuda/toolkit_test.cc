@@ -1,4 +1,4 @@
-// What cuda_library makes: device code for every architecture, in a program that starts anywhere.
+// Programs of cuda_library have device code for every architecture and start on any machine.
 #include <fstream>
 #include <sstream>
 #include <string>

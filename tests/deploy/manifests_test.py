@@ -144,9 +144,11 @@ class ManifestsTest(unittest.TestCase):
             self.assertTrue(flags[flag].endswith("MiB"), flags[flag])
             return int(flags[flag][:-3])
 
-        held = 2 * mib("max-request-bytes") + mib("max-inline-bytes")  # Of jobs, and as much of dry runs.
+        # Requests of jobs, and as much of dry runs.
+        held = 2 * mib("max-request-bytes") + mib("max-inline-bytes")
         held += int(flags["max-attend-calls"]) * (4 + workers)
-        held += 256 + 8192 * 10 // 1024  # Answers that nobody reads, proto/rpc/slow_reader_registry.h.
+        # Answers whose callers do not read them (proto/rpc/slow_reader_registry.h).
+        held += 256 + 8192 * 10 // 1024
         limit = container["resources"]["limits"]["memory"]
         self.assertTrue(limit.endswith("Mi"), limit)
         self.assertLessEqual(held + 256, int(limit[:-2]), "with 256 MiB for the rest")
@@ -212,7 +214,7 @@ class GpuManifestsTest(ManifestsTest):
         limit = self.container("annulus-worker")["resources"]["limits"]["memory"]
         gib = [int(text.removesuffix("GiB").removesuffix("Gi")) for text in (shared["sizeLimit"], staging, limit)]
         self.assertGreaterEqual(gib[0], 1)
-        # What finds no place in pinned staging lies beside it, up to as much again.
+        # Memory that does not fit into pinned staging is allocated besides, up to as much again.
         self.assertLessEqual(gib[0] + 2 * gib[1] + 4, gib[2], "with 4 GiB for the rest")
 
     def test_a_worker_may_take_minutes_to_start(self):

@@ -56,7 +56,7 @@ class MatrixTest(AttendCase):
                     self.attend("--synthetic", shape, "--mask", mask, "--verify", "200")
 
     def test_the_balance_is_that_of_visible_pairs(self):
-        """Of three thirds of a causal job the last has five ninths."""
+        """The last third of a causal job has five ninths of its pairs."""
         for path, (layout, least, most) in itertools.product(
             PATHS, (("contiguous", 5 / 3 - 0.05, 5 / 3 + 0.05), ("by-area", 1, 1.05), ("zigzag", 1, 1.05), ("striped", 1, 1.05))
         ):
@@ -115,7 +115,8 @@ class CommandLineTest(AttendCase):
             self.assertGreater(rejected["bytes_sent_per_rank"], 0)
             if rejected["predicted_seconds"] >= plan["predicted_seconds"] or rejected["reason"].startswith("left aside"):
                 continue
-            # Of ways that are about as fast, the one that sends least is taken (choose_execution.h).
+            # Among executions of about equal time, the one that sends least is chosen
+            # (choose_execution.h).
             self.assertLessEqual(plan["predicted_seconds"], 1.08 * rejected["predicted_seconds"], rejected)
             self.assertLessEqual(max(plan["bytes_sent_per_rank"]), rejected["bytes_sent_per_rank"], rejected)
 

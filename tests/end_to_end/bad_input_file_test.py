@@ -1,4 +1,5 @@
-"""safetensors files that are corrupt, truncated, hostile or of another job: refused by the command line, and nobody is asked."""
+"""safetensors files that are corrupt, truncated, hostile or of another job: the command line
+refuses them without a call to the service."""
 
 import json
 import os
@@ -19,7 +20,7 @@ BYTES = ROWS * HEADS * DIM * 4
 
 
 def tensors(**others):
-    """Those of a job, but for `others`."""
+    """The tensors of a job, changed by `others`."""
     return {**{name: np.ones((ROWS, HEADS, DIM), "<f4") for name in "qkv"}, **others}
 
 
@@ -135,7 +136,7 @@ class BadFileTest(ServiceCase):
         self.refused(save(doubles), reason="UNSUPPORTED_DTYPE")
 
     def test_a_type_is_judged_where_its_tensor_is_used(self):
-        """Those that the format has, as its own library reads them, and one that nobody has yet."""
+        """Types of the format, as its own library reads them, and an unknown type."""
         types = {"F8_E8M0": 8, "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "F6_E2M3": 6, "F6_E3M2": 6, "F4": 4, "C64": 64, "F3_E1M1": 3}
         plain = self.attend(built(), "--json")
         for dtype, bits in types.items():

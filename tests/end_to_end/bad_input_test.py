@@ -230,7 +230,7 @@ class BadInputTest(ServiceCase):
         )
 
     def test_a_strategy_that_this_job_cannot_use(self):
-        def deterministic(spec):  # Which these two would add up in an order of their own.
+        def deterministic(spec):  # These two would add in an order of their own.
             spec.deterministic = True
 
         for strategy in (types_pb2.Execution.STRATEGY_TREE, types_pb2.Execution.STRATEGY_RING_PASS_Q):
@@ -292,7 +292,7 @@ class BadInputTest(ServiceCase):
             with raw_client.Stream(self.stubs.attention.Attend, 60, requests()) as call:
                 call.read()
         self.assert_refused(caught.exception, "INVALID_ARGUMENT", "INVALID_SCALE", "start.spec.scale")
-        # What the transport's windows hold; the rest of about 1 GiB stayed with the caller.
+        # The transport's windows hold this much; the rest of about 1 GiB stayed with the caller.
         self.assertLess(taken, 64)
 
 

@@ -56,7 +56,7 @@ class TicketTest(ServiceCase):
         wait_for(refused, 60, reason)
 
     def finish(self, direct):
-        """What was refused has done no harm: the job's own tickets still serve it."""
+        """Refused calls have no effect: the job's own tickets are still valid."""
         for rank in range(self.WORKERS):
             self.assertTrue(direct.put(rank).complete)
         direct.finish()

@@ -6,7 +6,8 @@ import numpy
 
 from tests.end_to_end.harness.attend_case import LAYOUTS, STRATEGIES, AttendCase, hidden_by, judged, rounded
 
-# Of the parts. None but the second is one of a kernel's tile or block of keys; the third is one row.
+# Ends of the parts. Only the second is a boundary of a kernel's tile or block of keys; the third
+# part is one row.
 ENDS = (300, 768, 769, 1000)
 # Beyond what a kernel takes at a time of one row's keys.
 LONG_ENDS = (4000, 8990, 8992, 9001)

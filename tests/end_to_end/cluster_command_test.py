@@ -1,4 +1,4 @@
-"""What `annulus cluster` shows: workers with their budgets, groups, the queue and jobs."""
+"""Tests the output of `annulus cluster`: workers with their budgets, groups, the queue and jobs."""
 
 import json
 import os

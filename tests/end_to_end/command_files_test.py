@@ -24,7 +24,7 @@ class CommandFilesTest(ServiceCase):
         return os.path.join(self.folder, name)
 
     def run_command(self, *arguments, expect=0):
-        """What was said on standard output, or on standard error where it is to fail."""
+        """The text on standard output, or on standard error if the command should fail."""
         addressed = arguments[0] not in ("shard", "unshard")
         done = (self.service.annulus if addressed else cluster.annulus)(*arguments)
         self.assertEqual(done.returncode, expect, done.stdout + done.stderr)

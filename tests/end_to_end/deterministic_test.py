@@ -27,7 +27,8 @@ JOBS = {
     "backward": ("gradients", "1,900,1100,4,2,32,bf16,5"),
     "decode": ("attend", "1,2,9001,4,2,64,bf16,5"),
 }
-# What other callers run meanwhile: other content, shapes, types and numbers of ranks. Each thread runs one of them.
+# Jobs of other callers that run meanwhile: other content, shapes, types and numbers of ranks. Each
+# thread runs one.
 NOISE = (
     ("attend", "--synthetic", "2,700,900,6,3,32,fp16,77", "--world-size", "2", "--path", "gateway"),
     ("gradients", "--synthetic", "1,500,800,2,2,64,fp32,78", "--world-size", "3", "--mask", "causal"),
@@ -134,7 +135,7 @@ class DeterministicTest(unittest.TestCase):
                     shared.add((job, strategy))
             ran = list(noise)
         self.assertEqual(shared, set(itertools.product(JOBS, STRATEGIES)))
-        # Of each about as many as of a judged one; a part of that is enough.
+        # Each ran about as often as a checked job; half as often is enough.
         self.assertGreaterEqual(min(ran), RUNS // 2, ran)
 
     def test_what_others_compute_changes_no_bits_of_a_plan_that_is_asked_for(self):
@@ -153,8 +154,9 @@ class DeterministicTest(unittest.TestCase):
         return [self.enterContext(DirectJob(self.stubs, job, world_size=world)) for job in jobs]
 
     def test_on_whichever_workers(self):
-        """As many jobs at once as the workers have room for side by side: each on others, by what its plan tells."""
-        decode = [(2, 9001)]  # As in JOBS.
+        """Runs as many jobs at once as the workers have room for. By its plan, each runs on other
+        workers."""
+        decode = [(2, 9001)]  # The same as in JOBS.
         for (kind, lengths), world in itertools.product(
             ((raw_job.Job, [(150, 210)]), (raw_job.GradientsJob, [(150, 210)]), (raw_job.Job, decode)), (1, 2)
         ):
@@ -186,7 +188,7 @@ class DeterministicTest(unittest.TestCase):
 
     def test_gradients_by_every_plan(self):
         plans = enumerate(itertools.product((1, 2, 3, 4), LAYOUTS, STRATEGIES))
-        # Of ulysses, those whose ranks share no key/value head.
+        # For ulysses only plans whose ranks share no key/value head.
         some = [(i, plan) for i, plan in plans if plan[0] == 2 or i % 7 == 0 and (plan[2] != "ulysses" or plan[0] == 1)]
         self.assertEqual(self.run_plans("backward", some), set(itertools.product(LAYOUTS, STRATEGIES)))
 

@@ -21,7 +21,8 @@ class ExampleTest(unittest.TestCase):
         from examples import attend as example
 
         random = numpy.random.default_rng(2)
-        q = random.standard_normal((4, 3000, 64), numpy.float32).transpose(1, 0, 2)  # As PyTorch has it: a view.
+        # A view, as in PyTorch.
+        q = random.standard_normal((4, 3000, 64), numpy.float32).transpose(1, 0, 2)
         k, v = (random.standard_normal((2500, 2, 64), numpy.float32) for _ in range(2))
         with cluster.Serve(2) as service, grpc.insecure_channel(service.address) as channel:
             out, lse = example.attend(channel, q, k, v)

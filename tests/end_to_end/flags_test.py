@@ -12,11 +12,12 @@ COMMANDS = (
     ("annulus", "plan"), ("annulus", "cluster"), ("annulus", "shard"), ("annulus", "unshard"),
     ("annulus", "serve"),
 )
-# Of --help: the flag, its form with the default, and what it does, where that is on the same line.
+# An option of --help: the flag, its form with the default, and its description if it is on the same
+# line.
 OPTION = re.compile(
     r"  (?:-h,)?(--[a-z0-9-]+)(?: ([A-Z,[\]]+, .*?(?= {2}|$)|\S+))?(?: +(\S.*))?$"
 )
-# What may stand between the form and what the flag does.
+# Text that may be between the form and the description.
 RULES = re.compile(r"(?: (?:Excludes|Needs):(?: --[a-z0-9-]+)+| \(Env:[A-Z_]+\)| \.\.\.| REQUIRED)+(?= |$)")
 SWITCHES = {
     "--lse-rest",
@@ -46,7 +47,7 @@ def counted(text, units):
 
 
 def wrong_values(form):
-    """What a flag of this form must refuse; None where the form says nothing."""
+    """Values that a flag of this form must refuse; None if the form implies none."""
     form = form.split("=")[0] if not form.startswith("--") else form
     if found := re.fullmatch(r"NUMBER, (-?\d+) to (\d+) [a-z]+", form):
         return str(int(found[1]) - 1), str(int(found[2]) + 1), "1.5", "many"

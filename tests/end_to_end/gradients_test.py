@@ -182,7 +182,7 @@ class GradientsTest(GradientCase):
                 self.assertIn(said, told["error"]["message"])
 
     def test_an_lse_of_base_2_is_refused_where_nothing_says_its_base(self):
-        """By a few rows, without --verify. What says the base is taken at its word."""
+        """A few rows are enough to detect it, without --verify. An explicit base is accepted."""
         source, causal = os.path.join(self.folder, "upstream"), {"masks": [{"causal": True}]}
         for dtype in ("fp32", "bf16"):
             made = self.made(numpy.random.default_rng(16), 200, 220, dtype=dtype)

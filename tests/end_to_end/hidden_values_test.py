@@ -56,7 +56,7 @@ class HiddenValuesTest(GradientCase):
         forward, _ = self.run_file(self.clean, "--spec", self.spec)
         tensors = {**self.clean, **forward, "d_out": random.standard_normal((ROWS, 4, 16)).astype(numpy.float32)}
         bad = {name: array.copy() for name, array in tensors.items()}
-        row = 150  # Of d_out: it reaches dq of its row, and the keys that the row sees.
+        row = 150  # An element of d_out. It affects dq of its row, and the keys that the row sees.
         bad["d_out"][row] = numpy.nan
         reached = numpy.zeros(ROWS, bool)
         reached[row - WINDOW : row + 1] = True

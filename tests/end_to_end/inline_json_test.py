@@ -57,7 +57,7 @@ def number(value):
 
 
 def documents(groups):
-    """What documents show whose masks are these: [heads, rows, keys]."""
+    """The visible pairs of documents with these masks: [heads, rows, keys]."""
     visible = numpy.zeros((HEADS, ROWS, KEYS), bool)
     row = key = 0
     for (q_len, kv_len), masks in zip(DOCUMENTS, groups):

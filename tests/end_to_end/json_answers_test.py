@@ -10,7 +10,7 @@ from tests.end_to_end.harness.service_case import ServiceCase
 
 # Printed only where something is lost, or by jobs of their own.
 RARE = {"stats_partial", "used", "release_unconfirmed", "d_bias_whole", "message", "execution"}
-BY_NAME = {"tensors"}  # Whose keys are names of tensors.
+BY_NAME = {"tensors"}  # Objects whose keys are names of tensors.
 
 
 def keys_of(answer):

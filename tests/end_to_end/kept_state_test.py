@@ -213,7 +213,8 @@ class KeptStateTest(unittest.TestCase):
         self.assertEqual((job["state"], job["kept_state"]["status"]), ("succeeded", "released"))
 
     def test_the_gradient_of_a_shared_bias_is_whole_and_says_so(self):
-        """The state knows not what one number of the file stood for; a job with everything adds up."""
+        """The state does not record that a number of the file's bias was shared by several rows, so the
+        gradient is whole. A job with all tensors adds it up."""
         facts, tensors = self.forward(flags=("--world-size", "1"), more={"bias": numpy.linspace(-1, 1, 170, dtype=numpy.float32)[None]})
         self.assertTrue(self.by_handle(facts["job_id"], tensors, "fp32", "--d-bias", "--release")["d_bias_whole"])
         self.assertNotIn("d_bias_whole", self.uploaded(tensors, CAUSAL, "fp32", "--world-size", "1", "--d-bias"))

@@ -114,7 +114,7 @@ class MergeTest(ServiceCase):
         np.testing.assert_allclose(merged["lse"], np.log(weights.sum(0)), atol=2e-6)
 
     def test_a_value_is_named_by_its_place_in_the_file(self):
-        """Of [batch, tokens, heads] 2, 3000, 3: in calls of several thousand rows."""
+        """[batch, tokens, heads] are 2, 3000, 3, so that there are calls of several thousand rows."""
         files = [self.path("first"), self.path("second")]
         lse = np.zeros((2, 3, 3000), np.float32)
         save_file({"output": np.ones((2, 3000, 3, 64), np.float32), "lse": lse}, files[0])

@@ -91,7 +91,8 @@ class PairsTest(AttendCase):
                 numpy.testing.assert_allclose(answer["lse"], lse, rtol=1e-5, atol=1e-5)
 
     def test_packed_sequences_of_different_lengths(self):
-        """Columns are keys of a row's own sequence; rows from which all is hidden are empty; what nobody sees may be NaN."""
+        """Columns are keys of a row's own sequence. Rows from which everything is hidden are empty.
+        Invisible values may be NaN."""
         random = numpy.random.default_rng(4)
         lengths = ((30, 40), (7, 9), (12, 0))
         q, k, v = (random.standard_normal(shape).astype(numpy.float32) for shape in ((49, 4, 16), (49, 2, 16), (49, 2, 16)))
@@ -207,7 +208,7 @@ class PairsTest(AttendCase):
         self.assertIn("UNSUPPORTED_DTYPE", told)
 
     def test_a_plan_counts_the_bytes(self):
-        """Where queries travel the bias does, where they stay it does not."""
+        """The bias travels if queries travel, and stays if they stay."""
         def sent(strategy, options):
             done = self.service.annulus("plan", "--json", "--synthetic", "1,512,512,4,2,32,fp32,1", "--world-size", "4", "--strategy",
                                         strategy, "--spec", self.spec_file(options))

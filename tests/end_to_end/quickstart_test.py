@@ -15,7 +15,7 @@ JOB = (r"    plan      [a-z-]+, [a-z-]+, \d workers, \w.*\n"
 
 
 def marked(value):
-    """Processes that carry the mark, whoever started them."""
+    """Processes with the mark, whatever started them."""
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:

@@ -36,7 +36,7 @@ def seconds_on_cpus(pid):
 
 
 def has_been_sent(pid, number):
-    """Whether the signal waits for a process that cannot take it."""
+    """True if the signal is pending for a process that blocks it."""
     with open(f"/proc/{pid}/status", encoding="utf-8") as file:
         return int(re.search(r"ShdPnd:\s+(\w+)", file.read())[1], 16) >> (number - 1) & 1
 
@@ -259,7 +259,7 @@ class ServeTest(unittest.TestCase):
         self.assertIn("FILE_ERROR: standard output cannot be written", done.stderr)
 
     def test_a_hangup_that_is_ignored_ends_nothing(self):
-        """As under nohup."""
+        """Like under nohup."""
         before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self.addCleanup(signal.signal, signal.SIGHUP, before)
         with cluster.Serve(2, *cluster.SLOW, stop_seconds=120) as service:

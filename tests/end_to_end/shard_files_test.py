@@ -33,7 +33,7 @@ class ShardFilesTest(ServiceCase):
             "v": random.standard_normal((2, 37, 2, 5)).astype(np.float16),
         }
         save_file(self.tensors, self.path("inputs"))
-        # What goes with the rows of its outputs.
+        # A tensor that belongs to the rows of its outputs.
         self.tensors["lse"] = random.standard_normal((2, 4, 33)).astype(np.float32)
         save_file(self.tensors, self.path("whole"))
 

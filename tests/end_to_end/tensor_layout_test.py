@@ -60,7 +60,7 @@ class TensorLayoutTest(GradientCase):
                 self.assert_same_bits(answer, plain, layout)
 
     def test_gradients_by_a_state(self):
-        """Whose file holds d_out alone."""
+        """The file has only d_out."""
         tensors = self.made_in("bhsd", "fp32")
         d_out = tensors.pop("d_out")
         _, facts = self.run_command("attend", tensors, "fp32", "--keep-for", "1m")

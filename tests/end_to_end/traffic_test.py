@@ -1,5 +1,5 @@
-"""What ranks send one another in whole jobs, by the counters that a job tells: nothing where nothing need move, and of a window no
-more than it shows."""
+"""Bytes between ranks in whole jobs, by the counters in a job's answer: none if nothing has to
+move, and with a window no more than it shows."""
 
 import itertools
 import json

@@ -69,7 +69,7 @@ void AddMasks(Draw* draw, v1::AttentionSpec* spec) {
   bool bits = false;
   for (const v1::Mask& mask : spec->masks()) bits |= mask.bit_mask();
   if (bits) spec->set_bit_mask_heads(draw->OneIn(2) ? spec->q_heads() : draw->OneIn(2));
-  // Each group first, as one that no sequence names is refused.
+  // Each group gets a sequence first, because a group without one is refused.
   const auto count = static_cast<int64_t>(groups.size());
   for (int s = 0; count > 0 && s < spec->sequences_size(); ++s) {
     spec->mutable_sequences(s)->set_mask(groups[s < count ? s : draw->Below(count)]);
@@ -143,7 +143,7 @@ v1::Execution AnyExecution(Draw* draw) {
   return execution;
 }
 
-// Every message of the tree that is there.
+// Collects every message that is set in the tree.
 void Collect(Message* message, std::vector<Message*>* all) {
   all->push_back(message);
   const Reflection* reflection = message->GetReflection();

@@ -7,19 +7,18 @@
 
 namespace annulus {
 
-// Requests of every kind: all options in any combination, many of them wrong. Same generator state,
-// same request.
+// Requests of every kind: all options in any combination, many invalid. The same generator state
+// gives the same request.
 struct RandomRequest {
   v1::AttentionSpec spec;
   v1::Execution execution;
 };
 
-// Small enough to be judged by the reference; meant to be valid, though options may not go
-// together.
+// Small enough for the reference. Intended to be valid, but options may conflict.
 RandomRequest MakeRequest(std::mt19937_64* random);
 
-// Damages some fields anywhere in a message: other numbers and enum values, lists that grow or go,
-// parts that appear or vanish, fields that nobody knows.
+// Damages some fields anywhere in a message: changed numbers and enum values, longer or shorter
+// lists, parts added or removed, unknown fields.
 void Damage(std::mt19937_64* random, google::protobuf::Message* message);
 
 }  // namespace annulus

@@ -15,9 +15,9 @@
 namespace annulus {
 namespace {
 
-// A service that hangs is found out by it; one that is merely held up is not.
+// Long enough for a slow machine, and short enough to detect a service that hangs.
 constexpr absl::Duration kPatience = absl::Seconds(120);
-// Long enough for the job that names the state; one that nobody names ends by itself.
+// Long enough for the job that uses the state. An unused state ends by itself.
 constexpr int64_t kKeepSeconds = 60;
 
 std::vector<std::byte> InputBytes(const AttentionSpec& spec, const TensorInfo& tensor,
@@ -61,7 +61,7 @@ Numbers MakeNumbers(const AttentionSpec& spec, uint64_t seed) {
 
 namespace {
 
-// The whole of an input, as one chunk.
+// Adds the whole input as one chunk.
 void AddChunk(const AttentionSpec& spec, const TensorInfo& tensor,
               const std::vector<std::byte>& bytes, v1::AttendRequest* request) {
   if (bytes.empty()) return;
@@ -89,7 +89,7 @@ v1::InlineTensor* MutableTensor(TensorId id, v1::InlineTensors* tensors) {
   return id == TensorId::kBitMask ? tensors->mutable_bit_mask() : tensors->mutable_lse_offset();
 }
 
-// As numbers; a bit mask has one for each key.
+// Adds the numbers; a bit mask has one for each key.
 void AddTyped(const AttentionSpec& spec, const TensorInfo& tensor,
               const std::vector<std::byte>& bytes, v1::InlineTensor* typed) {
   const int64_t rows = RowsOf(tensor, spec);
@@ -110,7 +110,7 @@ void AddTyped(const AttentionSpec& spec, const TensorInfo& tensor,
   typed->mutable_values()->Add(values.begin(), values.end());
 }
 
-// A job and all of its inputs.
+// A job with all its inputs.
 v1::AttendRequest WholeJobOf(const RandomRequest& request, const AttentionSpec& spec,
                              Numbers* numbers) {
   v1::AttendRequest whole;
@@ -178,8 +178,8 @@ testing::AssertionResult AnswerErrors::Judge(const reference::Slack& slack) cons
 }
 
 RequestService::RequestService(int workers)
-    // Beats are rare: a machine that stands still for a while costs no worker. One that ends is
-    // missed at once, by its stream.
+    // Beats are rare, so a machine that is stopped for a while loses no worker. A worker that ends
+    // is detected at once by its stream.
     : serve_(workers, {"--threads", "1", "--staging-bytes", "256MiB", "--device-bytes", "256MiB",
                        "--coordinator-flag=--beat-interval=30s", "--coordinator-flag=--lease=2m"}),
       channel_(grpc::CreateChannel(serve_.address(), grpc::InsecureChannelCredentials())),
@@ -209,7 +209,7 @@ absl::Status RequestService::AttendMany(const RandomRequest& request, const Atte
       many_ = attention_->AttendMany(many_context_.get());
     }
     if (many_->Write(whole) && many_->Read(&response)) break;
-    // One that had no job for too long ends well.
+    // A call without jobs for too long ends with OK.
     const absl::Status end = FromGrpcStatus(many_->Finish());
     many_.reset();
     if (!kept || !end.ok()) return end;

@@ -20,22 +20,22 @@
 
 namespace annulus {
 
-// Inputs of a job and what it answered.
+// Inputs and outputs of a job.
 struct Numbers {
   reference::Input input;
   reference::Upstream upstream;
-  std::map<TensorId, std::vector<std::byte>> tensors;  // Outputs are NaN until they come.
-  std::string plan;                                    // How it was executed, resolved.
-  std::string job_id;                                  // Of the last job.
+  std::map<TensorId, std::vector<std::byte>> tensors;  // Outputs are NaN until they arrive.
+  std::string plan;                                    // The resolved execution.
+  std::string job_id;                                  // Id of the last job.
 };
 
-// Normal numbers. Same seed, same numbers.
+// Normal numbers. The same seed gives the same numbers.
 Numbers MakeNumbers(const AttentionSpec& spec, uint64_t seed);
 
-// Errors of the answers to one spec, of one draw of inputs or of several (tests/reference).
+// Errors of the answers to one spec, for one draw of inputs or several (tests/reference).
 class AnswerErrors {
  public:
-  // `bf16_partials`: of the execution.
+  // `bf16_partials`: from the execution.
   AnswerErrors(const AttentionSpec& spec, bool bf16_partials)
       : spec_(spec), bf16_partials_(bf16_partials) {}
   testing::AssertionResult Add(const Numbers& numbers);
@@ -48,23 +48,23 @@ class AnswerErrors {
   reference::GradientErrors gradients_;
 };
 
-// A running service and the calls of it that random requests go through. For one thread.
+// A running service, and the calls that random requests use. Not thread-safe.
 class RequestService {
  public:
   explicit RequestService(int workers);
 
-  // These send the inputs and fill the outputs; `spec` says what they are.
+  // Send the inputs and fill the outputs, which `spec` describes.
   absl::Status Attend(const RandomRequest& request, const AttentionSpec& spec, Numbers* numbers);
-  // By a call that other requests had before; for inputs and outputs of up to 1 MiB each.
+  // Uses a call that earlier requests used. For inputs and outputs of up to 1 MiB each.
   absl::Status AttendMany(const RandomRequest& request, const AttentionSpec& spec,
                           Numbers* numbers);
   absl::Status AttendInline(const RandomRequest& request, const AttentionSpec& spec,
                             Numbers* numbers);
-  // Gradients by the state of a forward job, which goes before; its output and LSE become those of
+  // Runs a forward job, and then gradients by its state. The output and LSE become those of
   // `numbers`.
   absl::Status AttendByState(const RandomRequest& request, const AttentionSpec& spec,
                              Numbers* numbers);
-  // By a seed: nothing is sent.
+  // By a seed: sends no tensors.
   absl::Status AttendInline(const RandomRequest& request);
   absl::Status Plan(const RandomRequest& request);
 

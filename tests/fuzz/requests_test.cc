@@ -1,5 +1,5 @@
-// Random requests against a real service: each is refused with a reason, or served right. Nothing
-// that the validator lets through ends in an internal error.
+// Random requests against a real service: each is refused with a reason, or answered correctly. No
+// request that passes the validator ends in an internal error.
 //
 // ANNULUS_FUZZ_SEED repeats a run, ANNULUS_FUZZ_SECONDS sets its length.
 
@@ -38,16 +38,17 @@ namespace annulus {
 namespace {
 
 constexpr int kWorkers = 4;
-constexpr int kLeastRequests = 1600;       // However slow the machine is: some of each kind.
-constexpr int64_t kMostBytes = 900 << 10;  // Of inputs: what one message holds.
-constexpr int64_t kMostPairs = 1 << 20;    // Visible or not, × heads: what the reference judges.
+constexpr int kLeastRequests = 1600;       // On any machine, however slow: some of each kind.
+constexpr int64_t kMostBytes = 900 << 10;  // Limit of inputs: they must fit into one message.
+// Pairs, visible or not, × heads: limits the reference's work.
+constexpr int64_t kMostPairs = 1 << 20;
 
 std::string FromEnvironment(const char* name, std::string otherwise) {
   const char* value = std::getenv(name);
   return value == nullptr ? otherwise : value;
 }
 
-// The request as values, where it is one that the validator lets through.
+// The request as values, if it passes the validator.
 std::optional<AttentionSpec> ValidSpec(const RandomRequest& request) {
   const auto spec = SpecFromProto(request.spec, "spec");
   const auto execution = ExecutionFromProto(request.execution, "execution");
@@ -59,7 +60,7 @@ std::optional<AttentionSpec> ValidSpec(const RandomRequest& request) {
 }
 
 bool CanBeJudged(const AttentionSpec& spec) {
-  if (spec.uses_state()) return false;  // There is none of this name.
+  if (spec.uses_state()) return false;  // There is no state of this name.
   int64_t bytes = 0;
   for (const TensorInfo& tensor : TensorTable(spec))
     bytes += RowsOf(tensor, spec) * tensor.row_bytes();
@@ -67,7 +68,7 @@ bool CanBeJudged(const AttentionSpec& spec) {
   return bytes < kMostBytes && pairs * spec.q_heads < kMostPairs;
 }
 
-// Whether AttendInline takes its numbers.
+// True if AttendInline accepts its numbers.
 bool GoesInline(const AttentionSpec& spec) {
   if (spec.operation != Operation::kForward || spec.keeps_state()) return false;
   for (const TensorInfo& tensor : TensorTable(spec)) {
@@ -83,15 +84,15 @@ int RanksAtLeast(const v1::Execution& execution) {
   return std::max({execution.world_size(), grid, execution.inner_ring_degree()});
 }
 
-// Whether what it asks for may exclude one another, though each is served: a degree, a deal of
-// heads and partials that travel are of some strategies, or need several ranks.
+// True if fields of the request may exclude each other, although each is served: degrees, head
+// assignment and partials in transit require certain strategies or several ranks.
 bool MayExclude(const v1::Execution& execution) {
   return execution.ulysses_degree() != 0 || execution.ring_degree() != 0 ||
          execution.inner_ring_degree() != 0 || execution.head_deal() != 0 ||
          execution.bf16_partials();
 }
 
-// How a request is sent.
+// The call for a request.
 enum class Way { kChunks, kMany, kInline, kByState };
 
 Way WayOf(const AttentionSpec& spec, uint64_t seed) {
@@ -108,7 +109,7 @@ std::string KindOf(Way way, const AttentionSpec& spec) {
   return spec.operation == Operation::kGradients ? "served gradients" : "served";
 }
 
-// About how large scores get, and sinks.
+// An estimate of the largest score, and of sinks.
 double LargestScore(const AttentionSpec& spec) {
   const ScoreModifiers& modifiers = spec.modifiers;
   double scores = std::fabs(spec.scale_or_default()) * std::sqrt(spec.head_dim);
@@ -125,15 +126,15 @@ double LargestScore(const AttentionSpec& spec) {
   return std::max(scores, sink);
 }
 
-// What the rounding of scores may move an answer by, as a part of it.
+// The relative change of an answer that rounded scores may cause.
 double RoundingOf(const AttentionSpec& spec) {
   const double half_ulp = reference::UlpOf(reference::Precision::kFp32, 1) / 2;
   const double rounding = spec.arithmetic == Arithmetic::kBf16x3 ? 0x1p-17 : half_ulp;
   return 8 * std::max(1.0, LargestScore(spec)) * rounding;
 }
 
-// What luck may do to an answer that is judged alone: where a single row sees several keys, the
-// naive answer may have next to none of the error that rounding explains, of weights as of scores.
+// The influence of chance on a single answer. If a single row sees several keys, the naive answer
+// may have almost none of the error that rounding explains, of weights and of scores.
 reference::Slack LuckOf(const AttentionSpec& spec, const reference::Slack& allowed) {
   const double half_ulp = reference::UlpOf(reference::PrecisionOf(spec.dtype), 1) / 2;
   const double weights = spec.dtype == DataType::kFp32 ? 0 : half_ulp;
@@ -143,11 +144,11 @@ reference::Slack LuckOf(const AttentionSpec& spec, const reference::Slack& allow
   return slack;
 }
 
-// Where scores are large, one weight is nearly all of a row, and whether the naive answer is right
-// to the last bit is luck for every draw of inputs; besides, the rounding of a score moves its
-// weight by more. Where it moves weights by a good part, as with a scale of 1e30, no arithmetic
-// gives numbers that mean anything; those of a forward job are finite still. Nothing: not even
-// that, since gradients take the exponent of a score less an LSE that was rounded.
+// Additional tolerance for large scores. One weight is then nearly all of a row, and in every draw
+// of inputs it depends on chance if the naive answer is exact to the last bit. Besides, the
+// rounding of a score changes its weight by more. If weights change by a large part, as with a
+// scale of 1e30, no arithmetic gives meaningful numbers, but a forward job's are still finite.
+// nullopt: not even this, since gradients use the exponential of a score minus a rounded LSE.
 std::optional<reference::Slack> SlackOf(const AttentionSpec& spec) {
   reference::Slack slack;
   if (LargestScore(spec) <= 4) return slack;
@@ -160,7 +161,7 @@ std::optional<reference::Slack> SlackOf(const AttentionSpec& spec) {
 
 class RequestsTest : public testing::Test {
  protected:
-  // Refused for a reason of ours that blames the request or the cluster's size.
+  // True if the error is one of ours and blames the request or the cluster's size.
   static testing::AssertionResult RefusedCleanly(const absl::Status& status) {
     static const auto* codes = new std::set<absl::StatusCode>{
         absl::StatusCode::kInvalidArgument, absl::StatusCode::kUnimplemented,
@@ -174,7 +175,8 @@ class RequestsTest : public testing::Test {
     return testing::AssertionSuccess();
   }
 
-  // What a valid request of this size may still be refused for: never for its bytes.
+  // True if a valid request of this size may be refused with this status. Its bytes are never a
+  // valid reason.
   static bool MayRefuse(const RandomRequest& request, const AttentionSpec& spec,
                         const absl::Status& status) {
     const ErrorDetail detail = DetailOf(status);
@@ -205,7 +207,7 @@ class RequestsTest : public testing::Test {
     return service_.Attend(request, spec, numbers);
   }
 
-  // One draw of inputs. Success with numbers->tensors as they were: refused, and rightly so.
+  // One draw of inputs. Success with unchanged numbers->tensors: correctly refused.
   testing::AssertionResult Ask(const RandomRequest& request, const AttentionSpec& spec, Way way,
                                Numbers* numbers, bool* served) {
     const absl::Status status = Send(request, spec, way, numbers);
@@ -217,7 +219,7 @@ class RequestsTest : public testing::Test {
     return testing::AssertionFailure() << "a valid request ends with " << ErrorText(status);
   }
 
-  // The same inputs by the same plan have the same bits.
+  // The same inputs with the same plan must give the same bits.
   testing::AssertionResult AskAgain(const RandomRequest& request, const AttentionSpec& spec,
                                     Way way, uint64_t seed, const Numbers& first) {
     Numbers second = MakeNumbers(spec, seed);
@@ -233,9 +235,9 @@ class RequestsTest : public testing::Test {
     return testing::AssertionSuccess();
   }
 
-  // The budget's yardstick is a random number too. Where an answer breaches it by little, what
-  // counts is the answers to other draws of inputs, judged as one: without the first, which is
-  // there because it is unlikely.
+  // The naive error is a random number too. If an answer exceeds the budget by little, the answers
+  // to other draws of inputs count, checked together. The first draw is excluded, because it was
+  // selected for being unlikely.
   testing::AssertionResult Serve(const RandomRequest& request, const AttentionSpec& spec,
                                  uint64_t seed) {
     const Way way = WayOf(spec, seed);
@@ -250,7 +252,7 @@ class RequestsTest : public testing::Test {
       if (!result) return result;
       result = errors.Judge(*slack);
     }
-    if (!result || seed / 4 % 4 == 0) {  // Of each way to send it.
+    if (!result || seed / 4 % 4 == 0) {  // For each way to send it.
       const testing::AssertionResult again = AskAgain(request, spec, way, seed, numbers);
       if (!again) return again;
     }
@@ -262,7 +264,7 @@ class RequestsTest : public testing::Test {
     for (uint64_t draw = 1; draw <= 12; ++draw) {
       numbers = MakeNumbers(spec, seed + draw * 1000003);
       testing::AssertionResult other = Ask(request, spec, way, &numbers, &served);
-      if (other && !served) return result;  // Nothing tells luck from a fault.
+      if (other && !served) return result;  // Chance and faults cannot be distinguished.
       if (other) other = others.Add(numbers);
       if (!other) return other;
     }
@@ -282,11 +284,11 @@ class RequestsTest : public testing::Test {
            << request.execution.ShortDebugString() << " }";
   }
 
-  // `plan`: to plan, not to compute, what the validator refuses.
+  // `plan`: requests that the validator refuses are planned instead of computed.
   testing::AssertionResult TryOne(const RandomRequest& request, uint64_t seed, bool plan) {
     const std::optional<AttentionSpec> spec = ValidSpec(request);
     if (spec.has_value() && CanBeJudged(*spec)) return Serve(request, *spec, seed);
-    // What is valid and large is planned only.
+    // Valid large requests are only planned.
     const absl::Status status =
         spec.has_value() || plan ? service_.Plan(request) : service_.AttendInline(request);
     ++tally_[status.ok() ? "planned" : DetailOf(status).reason];
@@ -300,7 +302,7 @@ class RequestsTest : public testing::Test {
 
   RequestService service_{kWorkers};
   std::map<std::string, int> tally_;
-  int refused_ = 0;  // Of those that the validator refuses.
+  int refused_ = 0;  // Requests that the validator refuses.
   int valid_ = 0, served_ = 0;
 };
 
@@ -308,7 +310,7 @@ TEST_F(RequestsTest, AreRefusedCleanlyOrServedRight) {
   const std::string given = FromEnvironment("ANNULUS_FUZZ_SEED", "");
   const uint64_t first = given.empty() ? std::random_device{}() : std::stoull(given);
   const double seconds = std::stod(FromEnvironment("ANNULUS_FUZZ_SECONDS", "60"));
-  std::cout << "seed " << first << std::endl;  // Said even if this process dies.
+  std::cout << "seed " << first << std::endl;  // Printed first, in case this process dies.
   const absl::Time end = absl::Now() + absl::Seconds(seconds);
   uint64_t seed = first;
   for (int failed = 0; failed < 5; ++seed) {

@@ -1,6 +1,6 @@
-// Random bytes as messages of chunk streams and as safetensors files. What is refused has a code
-// and a reason; what is accepted lies inside of its bytes, and a chunk that is written again and
-// read again is the same.
+// Random bytes as messages of chunk streams and as safetensors files. A refusal has a code and a
+// reason. Accepted views are inside the bytes, and a chunk that is written and read again is the
+// same.
 
 #include <algorithm>
 #include <cstdint>
@@ -78,7 +78,8 @@ void Files(const uint8_t* data, size_t size) {
   Require(before + end == static_cast<int64_t>(size));
 }
 
-// Most random files die in their first 8 bytes: here the rest is the header.
+// Most random files fail in their first 8 bytes. Here these are correct, and the rest is the
+// header.
 void Headers(const uint8_t* data, size_t size) {
   const uint64_t length = size;
   std::string file(reinterpret_cast<const char*>(&length), sizeof(length));

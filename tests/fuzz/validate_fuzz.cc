@@ -1,6 +1,6 @@
-// Random requests against the validator. A refusal must have a known code, a reason and a field;
-// what passes all checks but the capability table's must be safe to ask for masks and sizes. What
-// is right by the way it was made must pass.
+// Random requests against the validator. A refusal must have a known code, a reason and a field.
+// Masks and sizes of a request that passes all checks, except the capability table's, must be safe
+// to compute. Requests that are valid by construction must pass.
 
 #include <fuzzer/FuzzedDataProvider.h>
 
@@ -62,7 +62,7 @@ Mask RandomMask(FuzzedDataProvider& data) {
   return mask;
 }
 
-// Mostly none, since each excludes others.
+// Mostly no options, since each excludes others.
 void AddOptions(FuzzedDataProvider& data, AttentionSpec* spec) {
   const auto seldom = [&] { return data.ConsumeIntegralInRange<int>(0, 7) == 0; };
   if (seldom())
@@ -153,7 +153,7 @@ Mask RightMask(FuzzedDataProvider& data) {
   return mask;
 }
 
-// Of what goes with everything else, in numbers that are in range.
+// Only options that go with everything else, with numbers in range.
 AttentionSpec RightSpec(FuzzedDataProvider& data) {
   const auto number = [&](int least, int most) {
     return data.ConsumeIntegralInRange<int>(least, most);

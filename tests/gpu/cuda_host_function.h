@@ -8,11 +8,11 @@
 
 namespace annulus {
 
-// Queues a function of the host, which may call nothing of CUDA, where a kernel would be.
+// Queues a host function in place of a kernel. It must not call CUDA.
 CudaError LaunchOnHost(CudaStream stream, std::function<void()> function);
 
-// CUDA's runtime, whose device memory is pinned memory of the host: the GPU's queues, events and
-// copies on memory that a test can read.
+// The CUDA runtime with pinned host memory as device memory: real queues, events and copies, on
+// memory that a test can read.
 std::unique_ptr<CudaApi> MakeHostMemoryRuntime();
 
 }  // namespace annulus

@@ -10,7 +10,7 @@
 namespace annulus {
 
 std::vector<std::byte> RepeatedNormals(DataType dtype, int64_t elements, uint64_t seed) {
-  constexpr int64_t kDrawn = (1 << 20) + 7;  // Of no period that tiles have.
+  constexpr int64_t kDrawn = (1 << 20) + 7;  // Not a multiple of any tile's size.
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   std::vector<float> drawn(std::min(kDrawn, elements));

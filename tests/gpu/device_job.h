@@ -16,23 +16,23 @@
 
 namespace annulus {
 
-// Random normal numbers, the same few MiB again and again: as attention's time does not depend on
-// them, and to draw all takes longer than the kernel.
+// Random normal numbers that repeat every few MiB. The time of attention does not depend on them,
+// and drawing all would take longer than the kernel.
 std::vector<std::byte> RepeatedNormals(DataType dtype, int64_t elements, uint64_t seed);
 
 // A forward job of one sequence on one device, for measurements.
 class DeviceJob {
  public:
-  // `device` outlives it.
+  // `device` must outlive it.
   static absl::StatusOr<std::unique_ptr<DeviceJob>> Create(const AttentionSpec& spec,
                                                            Device* device);
 
-  // Identity, accumulate and finish, with the keys in `calls` equal parts of a call each, so that
-  // all but the first carry what the others left; all of that `times` times without a wait between,
-  // so that the device has work while calls are planned. Seconds that the device took for each.
+  // Runs identity, accumulate and finish `times` times, without waiting in between, so that the
+  // device has work while calls are planned. The keys are split into `calls` equal parts of one
+  // call each; all but the first continue the state. Returns the device's seconds per repetition.
   absl::StatusOr<double> Run(AttentionKernel& kernel, int calls, int times);
 
-  // Multiply-adds of visible pairs count twice, for both products.
+  // Counts two operations per multiply-add of visible pairs, in both products.
   double flops() const;
 
  private:

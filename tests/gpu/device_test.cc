@@ -1,5 +1,5 @@
-// Devices on CUDA's own runtime: the conformance suite on memory that this process can read, and
-// copies to the GPU's own and back.
+// Devices on CUDA's runtime: the conformance suite on memory that this process can read, and copies
+// to GPU memory and back.
 
 #include <cstring>
 #include <random>

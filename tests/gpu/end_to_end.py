@@ -54,7 +54,7 @@ def ask(service, verb, *flags, verified_rows=VERIFIED_ROWS, seconds=JOB_SECONDS)
     return json.loads(done.stdout)
 
 
-# What the answer's back-end begins with.
+# The beginning of the back-end's name in the answer.
 BACKENDS = {"portable": "cuda/mma ", "hopper": "cuda/wgmma+mma "}
 
 

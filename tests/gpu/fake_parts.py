@@ -38,6 +38,6 @@ class Case(unittest.TestCase):
         return schedule.run(all_parts, self.out, identity, seconds, fresh, say=self.said.append, **options)
 
     def left_in(self, name):
-        """What a part has left in a file."""
+        """The content of a file that a part has left."""
         with open(os.path.join(self.out, name), encoding="utf-8") as file:
             return file.read()

@@ -10,13 +10,12 @@
 
 namespace annulus {
 
-// Figures as a JSON array in a file that is whole whenever the process is killed.
+// Figures as a JSON array in a file that is complete even if the process is killed.
 class FigureFile {
  public:
   explicit FigureFile(std::string path);
 
-  // Says it, with the seconds since the figure before, and puts the file with it in the place of
-  // the one without.
+  // Prints the entry with the seconds since the last one, and atomically replaces the file.
   absl::Status Add(bench::Entry entry);
 
  private:

@@ -2,10 +2,10 @@
 //
 //   gpu_bench portable|hopper|cudnn FILE.json
 //
-// A process for each, because one that fails may leave nothing that can be measured. Figures as a
-// JSON array in the file, which is replaced by a longer one after each; what they are compared to
-// beside ours is tests/gpu/peers.py's. Ends with 77 and the reason where the machine lacks what the
-// kernel needs.
+// Each kernel needs its own process, because a failed one may leave the GPU unusable. Writes
+// figures as a JSON array to the file, which is replaced after each figure. tests/gpu/peers.py
+// measures the comparisons. Exits with 77 and the reason if the machine lacks what the kernel
+// needs.
 
 #include <cstdio>
 #include <iostream>
@@ -37,10 +37,11 @@ using bench::Summary;
 constexpr int kUsage = 2, kNoGpu = 3, kSkipped = 77;  // Exit codes.
 constexpr int64_t kArenaBytes = int64_t{6} << 30;
 constexpr int kRepeats = 20;
-// Of 16k rows and more, which differ by a fiftieth at most and take most of the time.
+// Repeats of jobs with 16k rows and more, whose times differ by at most a fiftieth and dominate the
+// run.
 constexpr int kLongRepeats = 7;
 constexpr int kRingRepeats = 5;
-// Jobs behind one another, as peers.py has calls between two events: a plan is made meanwhile.
+// Consecutive jobs, as peers.py has calls between two events. Plans are made in parallel.
 constexpr int kTimes = 5, kShortTimes = 20;
 
 AttentionSpec Forward(int64_t length, int32_t dim, int32_t heads, bool causal) {
@@ -57,7 +58,7 @@ AttentionSpec Forward(int64_t length, int32_t dim, int32_t heads, bool causal) {
   return spec;
 }
 
-// As peers.py names it.
+// The names of peers.py.
 std::string NameOf(int64_t length, int32_t dim, bool causal, bool forward = true) {
   return absl::StrCat(forward ? "forward" : "backward", " bf16 S", length, " D", dim,
                       causal ? " causal" : " full");
@@ -74,7 +75,7 @@ Entry EntryOf(const std::string& name, const Summary& summary, const std::string
   return entry;
 }
 
-// What is measured with: "" is the portable kernel's prefix of figures' names.
+// The measured kernel. An empty prefix of figures' names means the portable kernel.
 struct Measured {
   std::string prefix;
   GpuGroup::MakeKernel make_kernel;
@@ -82,7 +83,7 @@ struct Measured {
 
 class GpuBench {
  public:
-  // `figures` outlives it.
+  // `figures` must outlive it.
   static absl::StatusOr<std::unique_ptr<GpuBench>> Create(const Measured& measured,
                                                           FigureFile* figures) {
     ASSIGN_OR_RETURN(auto context, RealGpu(kArenaBytes));
@@ -156,7 +157,7 @@ absl::Status GpuBench::Decoding() {
                      kRepeats));
 }
 
-// What it costs to leave the running state and to take it up again.
+// The cost of storing the partial and continuing it.
 absl::Status GpuBench::CarriedState() {
   ASSIGN_OR_RETURN(const auto job, DeviceJob::Create(Forward(8192, 128, 16, false), device_.get()));
   std::vector<double> ratios;
@@ -199,7 +200,7 @@ class RingJob {
     return job;
   }
 
-  // Seconds from the first rank's first step to the end of the last one's last.
+  // Seconds from the first rank's first step to the end of the last rank's last.
   absl::StatusOr<double> Run() {
     const auto ranks = static_cast<int32_t>(programs_.size());
     std::vector<std::unique_ptr<Executor>> executors;
@@ -246,14 +247,14 @@ class RingJob {
   std::vector<DeviceMemory> memory_;
 };
 
-// Deterministic ones, which are always the portable kernel's, in turns with others.
+// Deterministic jobs, which always use the portable kernel, alternate with others.
 absl::Status GpuBench::Gradients(bool causal) {
   AttentionSpec spec = Forward(8192, 128, 16, causal);
   spec.operation = Operation::kGradients;
   ASSIGN_OR_RETURN(const auto any, RingJob::Create(spec, 1, measured_.make_kernel, context_));
   spec.deterministic = true;
   ASSIGN_OR_RETURN(const auto same, RingJob::Create(spec, 1, measured_.make_kernel, context_));
-  // Five products of visible pairs, where a forward pass has two.
+  // Five products of visible pairs, instead of a forward pass' two.
   const MaskMap mask(spec);
   const auto pairs = static_cast<double>(mask.Area(0, {0, spec.q_rows()}, {0, spec.kv_rows()}));
   const double flops = 5 * 2.0 * pairs * spec.q_heads * spec.head_dim;
@@ -293,7 +294,8 @@ absl::Status GpuBench::VirtualRanks(int32_t ranks, bool causal) {
   return Add(std::move(entry));
 }
 
-// Of what the GPU says is free: all that jobs need was taken before the first.
+// Compares the free memory that the GPU reports: all memory that jobs need was allocated before the
+// first job.
 absl::Status GpuBench::MemoryTaken(int64_t free_before) {
   int64_t free = 0;
   RETURN_IF_ERROR(CudaStatus(context_->api(), context_->api()->MemoryFree(&free), "free memory"));
@@ -342,7 +344,7 @@ int Main(const std::string& kernel, const std::string& path) {
   }
   FigureFile figures(path);
   const auto made = GpuBench::Create(measured->second, &figures);
-  // Of the portable kernel that is a GPU which cannot be used.
+  // For the portable kernel it means that the GPU cannot be used.
   if (kernel != "portable" && absl::IsFailedPrecondition(made.status())) return Skip(made.status());
   const absl::Status status = made.ok() ? Measure(kernel, made->get()) : made.status();
   if (status.ok()) return 0;

@@ -1,5 +1,5 @@
-// Says which GPU this program would use, as a JSON object, or in one line why there is none (exit
-// code 3). It takes no more of the GPU than its context.
+// Prints the GPU that this program would use as a JSON object, or a one-line reason why there is
+// none (exit code 3). Creates only a context on the GPU.
 
 #include <cstdio>
 #include <iostream>

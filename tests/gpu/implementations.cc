@@ -10,7 +10,7 @@ namespace annulus {
 
 namespace {
 
-// cuDNN's rectangles are of any size.
+// Rectangles of any size go to cuDNN.
 absl::StatusOr<std::unique_ptr<AttentionKernel>> KernelOf(const std::string& name,
                                                           CudaDevice* device) {
   if (name == "hopper") return HopperKernelOn(device);

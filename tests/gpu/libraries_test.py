@@ -1,4 +1,4 @@
-"""Which libraries of a machine a run on a GPU takes."""
+"""Tests the choice of a machine's libraries for a run on a GPU."""
 
 import os
 import tempfile
@@ -26,7 +26,7 @@ class LibrariesTest(unittest.TestCase):
             return path
 
     def find(self, system, versions, environment=None):
-        """As find_library does where the system knows these, and each says its version."""
+        """Calls find_library as if the system had these libraries with these versions."""
         known = mock.Mock(stdout="".join(f"\tlibcudnn.so.9 (libc6,x86-64) => {path}\n" for path in system))
         with mock.patch.object(run.subprocess, "run", return_value=known), mock.patch.dict(os.environ, environment or {}), \
                 mock.patch.object(run, "version_number", lambda path, function: versions[path]):

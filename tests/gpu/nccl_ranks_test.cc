@@ -1,5 +1,5 @@
-// The communicator over the real NCCL: ranks are processes that share one GPU. NCCL refuses that of
-// processes of one machine, so each gives itself a machine's name of its own.
+// The communicator over the real NCCL: ranks are processes that share one GPU. NCCL refuses this
+// for processes of one machine, so each sets a separate host name.
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,7 +24,7 @@ namespace {
 constexpr int32_t kRanks = 2;
 constexpr int kSteps = 20;
 constexpr int64_t kBytes = (3 << 20) + 40;
-constexpr char kMissing[] = "missing: ";  // What the machine lacks for the test.
+constexpr char kMissing[] = "missing: ";  // Prefix for things that the machine lacks.
 
 void WriteText(int fd, const std::string& text) {
   const uint32_t size = text.size();
@@ -32,7 +32,7 @@ void WriteText(int fd, const std::string& text) {
   if (write(fd, text.data(), size) != static_cast<ssize_t>(size)) _exit(3);
 }
 
-// Texts are smaller than a pipe's buffer, so each arrives as a whole; "" from one who has ended.
+// Texts are smaller than a pipe's buffer, so each arrives as a whole. "" if the process has ended.
 std::string ReadText(int fd) {
   uint32_t size = 0;
   if (read(fd, &size, sizeof(size)) != sizeof(size)) return "";
@@ -70,8 +70,8 @@ absl::Status PassAround(CudaDevice* device, Communicator* communicator, int32_t 
   return absl::OkStatus();
 }
 
-// What a rank's process does: says what it needs to be reached, hears of the others, says how it
-// went. NOT_FOUND: the machine lacks something.
+// Runs in a rank's process: sends its bootstrap, receives the others', sends its result. NOT_FOUND:
+// the machine lacks something.
 using Body = absl::Status (*)(int32_t rank, int to_parent, int from_parent);
 
 absl::Status RunRank(int32_t rank, int to_parent, int from_parent) {
@@ -82,7 +82,7 @@ absl::Status RunRank(int32_t rank, int to_parent, int from_parent) {
   for (const auto& [name, value] : settings) setenv(name, value, /*overwrite=*/0);
   if (const std::string lacks = WhyNoGpu(); !lacks.empty()) return absl::NotFoundError(lacks);
   ASSIGN_OR_RETURN(const std::shared_ptr<CudaContext> context, RealGpu(int64_t{64} << 20));
-  // One that was named is there, and one that is there can be used.
+  // A named library must exist, and a library that exists must work.
   const char* const library = std::getenv("ANNULUS_NCCL_LIBRARY");
   const auto nccl = LoadNccl(library == nullptr ? "libnccl.so.2" : library);
   if (library == nullptr && absl::StartsWith(nccl.status().message(), "no NCCL: ")) {
@@ -109,8 +109,8 @@ struct Process {
   int to = -1, from = -1;
 };
 
-// Before anybody has touched CUDA, which does not survive a fork. `before`: those that were started
-// earlier, whose ends it must not keep open.
+// Must be called before CUDA is used, which does not survive a fork. `before`: processes started
+// earlier, whose pipe ends this one must close.
 Process StartRank(int32_t rank, Body body, const std::vector<Process>& before) {
   int down[2], up[2];
   if (pipe(down) != 0 || pipe(up) != 0) abort();
@@ -136,8 +136,8 @@ Process StartRank(int32_t rank, Body body, const std::vector<Process>& before) {
   return process;
 }
 
-// Runs all ranks to their ends; the last that each said. Where one does not come as far as to say
-// how it is reached, the others hear of nobody.
+// Runs all ranks to their ends. Returns each one's last text. If one fails before it sends its
+// bootstrap, the others receive none.
 std::vector<std::string> RunProcesses(Body body) {
   std::vector<Process> processes;
   for (int32_t r = 0; r < kRanks; ++r) processes.push_back(StartRank(r, body, processes));
@@ -173,7 +173,7 @@ TEST(NcclRanks, PassBytesAroundAsProcessesOnOneGpu) {
 template <int32_t kAbsent>
 absl::Status AllButOne(int32_t rank, int to_parent, int from_parent) {
   if (rank == kAbsent) return absl::InternalError("no memory");
-  alarm(60);  // Instead of waiting for ever.
+  alarm(60);  // Limits the wait.
   WriteText(to_parent, "nccl/here");
   return ReadText(from_parent).empty() ? absl::OkStatus() : absl::UnknownError("heard of others");
 }

@@ -18,9 +18,10 @@ CHECKED_CASES = {
 }
 NO_HOPPER = "the kernel for Hopper needs a GPU of sm_90"
 HOPPER_CHECK = "hopper_check"
-# What compute-sanitizer says of a GPU, or of a virtual machine's, that it cannot watch.
+# The message of compute-sanitizer about a GPU, or a virtual machine's GPU, that it does not
+# support.
 NO_SANITIZING = "Device not supported"
-# Of the time of a part with workers: what is not their start.
+# Time of a part with workers, without their start.
 OWN_SECONDS = 15
 SANITIZER_PLACES = ("/usr/local/cuda/bin/compute-sanitizer", "/opt/cuda/bin/compute-sanitizer")
 
@@ -39,7 +40,7 @@ def gtest(program, name, title, seconds, *flags, before=(), environment=None):
 
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# As run.sh does it: of the folder where a part runs, nothing is taken for a package of ours.
+# Same start as in run.sh: the folder where a part runs must not shadow our packages.
 START = 'import runpy, sys; sys.path[0] = sys.argv.pop(1); runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)'
 
 
@@ -140,7 +141,7 @@ def cudnn_parts(place):
     if place.nccl is None or place.cudnn is None:
         parts.append(Part(name, title, 10, skip("no NCCL or no cuDNN here")))
     else:
-        # What the kernel for Hopper does wrong is not cuDNN's.
+        # Errors of the Hopper kernel must not count as cuDNN's.
         flags = ("--workers", "1", "--cuda-kernel", "portable", "--cudnn-library", place.cudnn)
         parts.append(end_to_end(place, name, title, 60, *flags))
     return staged("cudnn", parts)

@@ -1,4 +1,4 @@
-"""Which parts there are, with what, and in which order."""
+"""Tests the list of parts, their arguments and their order."""
 
 import contextlib
 import io
@@ -52,7 +52,8 @@ class PartsTest(Case):
         self.assertEqual(alone, ["bench", "bench_hopper", "bench_cudnn", "whole_jobs", "peers"])
 
     def test_workers_start_within_the_time_of_their_part(self):
-        self.assertGreater(end_to_end.START_SECONDS, 60)  # What a worker's own check of the kernel for Hopper has.
+        # The time limit of a worker's own check of the Hopper kernel.
+        self.assertGreater(end_to_end.START_SECONDS, 60)
         for part in parts.all_parts(Place):
             if re.fullmatch("(hopper_|cudnn_)?jobs.*", part.name):
                 seconds = int(part.command[part.command.index("--start-seconds") + 1])

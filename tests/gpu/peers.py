@@ -1,9 +1,9 @@
-"""What torch does on the same card: figures to hold ours against, and answers to compare ours with.
+"""Runs torch on the same card: figures to compare with ours, and answers to compare with ours.
 
     python3 -m tests.gpu.peers figures FILE.json
     python3 -m tests.gpu.peers answers PROGRAMS NCCL_LIBRARY
 
-Ends with 77 and the reason where there is no torch, or no GPU that it sees.
+Exits with 77 and the reason if there is no torch, or no GPU that it supports.
 """
 
 import json
@@ -63,7 +63,7 @@ class Figures:
     """In a file that is whole whenever this process is killed."""
 
     def __init__(self, torch, path):
-        # Who reads a ratio wants to know of what.
+        # Shown with every ratio.
         self._by = f"by torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
         self._path, self._found = path, []
 
@@ -74,7 +74,7 @@ class Figures:
 
 
 def backward_figures(torch, backends, sdpa_kernel, kept):
-    """Of cuDNN's backward pass, where it need not give the same bits twice."""
+    """Figures of cuDNN's backward pass, which need not give the same bits twice."""
     for length, dim, causal in BACKWARD_SHAPES:
         q, k, v, d_out = (torch.randn(1, HEADS, length, dim, device="cuda", dtype=torch.bfloat16) for _ in range(4))
         inputs = [tensor.requires_grad_() for tensor in (q, k, v)]

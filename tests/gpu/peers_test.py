@@ -1,4 +1,4 @@
-"""What torch is measured by, without torch."""
+"""Tests the measurements of torch, without torch."""
 
 import contextlib
 import io

@@ -12,26 +12,26 @@
 
 namespace annulus {
 
-// Why tests that need a GPU skip themselves, in one line: there is none, no driver, or one that is
-// too old. Empty where there is one; what cannot use it, then, is a failure. Touches CUDA.
+// The one-line reason to skip tests that need a GPU: no GPU, no driver, or the driver is too old.
+// Empty if there is one; then tests that cannot use it fail. Uses CUDA.
 std::string WhyNoGpu();
 
-// The first GPU of this machine, with so much memory for blocks, and CUDA's own runtime; or why it
-// cannot be used, in one line.
+// The first GPU of this machine with `arena_bytes` for blocks and CUDA's runtime, or a one-line
+// error.
 absl::StatusOr<std::shared_ptr<CudaContext>> RealGpu(int64_t arena_bytes);
 
-// What a worker would run on it. Borrows the device.
+// The kernel that a worker would use on it. Borrows the device.
 absl::StatusOr<std::unique_ptr<AttentionKernel>> KernelOn(CudaDevice* device);
-// The same with the kernel for Hopper where that serves a call. FAILED_PRECONDITION on other GPUs.
+// Like KernelOn, with the Hopper kernel where it serves a call. FAILED_PRECONDITION on other GPUs.
 absl::StatusOr<std::unique_ptr<AttentionKernel>> HopperKernelOn(CudaDevice* device);
-// With cuDNN, for rectangles by `rule`, from $ANNULUS_CUDNN_LIBRARY, else libcudnn.so.9.
-// FAILED_PRECONDITION, which is a skip, in one line where none can be loaded, and only there.
+// Like KernelOn, with cuDNN for rectangles by `rule`, from $ANNULUS_CUDNN_LIBRARY or libcudnn.so.9.
+// FAILED_PRECONDITION (a skip) with a one-line message only if the library cannot be loaded.
 absl::StatusOr<std::unique_ptr<AttentionKernel>> CudnnKernelOn(CudaDevice* device,
                                                                const cuda::CudnnRule& rule);
-// What came of making a kernel of a cuDNN that was loaded: no skip, whatever it is.
+// Converts an error after cuDNN was loaded to one that is no skip.
 absl::Status LoadedCudnnRefused(const absl::Status& made);
-// Why a GPU has no kernel for Hopper: FAILED_PRECONDITION, which is a skip, where it is another;
-// else INTERNAL.
+// The error if a GPU has no Hopper kernel: FAILED_PRECONDITION (a skip) on another GPU, otherwise
+// INTERNAL.
 absl::Status WithoutHopperKernel(const CudaProperties& properties);
 
 }  // namespace annulus

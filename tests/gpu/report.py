@@ -5,20 +5,21 @@ import os
 
 from tests.gpu import files
 
-# What our figures are held against where the same shape was measured beside them: the name that theirs
-# have before the shape, the words, the bar.
+# Comparisons of our figures, if the same shape was measured with them: prefix of the peer's name,
+# the words, the bar.
 PEERS = (("cudnn ", "cuDNN"), ("sdpa ", "torch's FlashAttention"))
-# Of cuDNN: the portable kernel's at 128 dimensions, and that of the kernel for Hopper at each. What cuDNN does for a worker has none.
+# Bars of cuDNN: the portable kernel's at 128 dimensions, and the Hopper kernel's at each. There is
+# none for cuDNN's work in a worker.
 BARS = {"": 0.35, "hopper ": 0.6, "with-cudnn ": None}
 BACKWARD_BAR = 0.5
 CEILING = "gemm bf16 8192"
-# What decoding can reach: a sum over 1 GiB.
+# The limit of decoding: a sum over 1 GiB.
 READ, READ_BAR = "read", 0.75
 CAUSAL_BAR = 0.85
 
 
 def together(ours, theirs):
-    """Whether two parts' figures may be held against each other, in words."""
+    """The reason why two parts' figures may or may not be compared, in words."""
     cards = "card unknown"
     if ours.get("card") and theirs.get("card"):
         cards = "same card" if ours["card"] == theirs["card"] else "another card"

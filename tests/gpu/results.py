@@ -1,23 +1,23 @@
-"""What a part that has ended came to, from its exit code, its log and the file that it left."""
+"""The result of a finished part, from its exit code, its log and its file."""
 
 import json
 
 SKIPPED_CODE = 77
-# Of a log: what fails first tells more than what fails last.
+# Lines of a log: the first failures are more informative than the last.
 FIRST_LINES, LAST_LINES = 40, 120
-# Of GoogleTest's failures, whose log repeats their names at its end.
+# Limits for GoogleTest's failures. Its log repeats their names at its end.
 MOST_FAILURES, FAILURE_CHARACTERS, SUMMARY_LINES = 5, 1500, 40
 
 
 def excerpt(lines, first=FIRST_LINES, last=LAST_LINES):
-    """The beginning and the end of a log, with what is between told in a line."""
+    """The beginning and the end of a log, with a line that summarizes the part in between."""
     if len(lines) <= first + last:
         return lines
     return [*lines[:first], f"[{len(lines) - first - last} lines more]", *lines[-last:]]
 
 
 def reasons_in(log):
-    """What tests said that skipped themselves: the lines between "FILE:LINE: Skipped" and "[  SKIPPED ]"."""
+    """The reasons of skipped tests: the lines between "FILE:LINE: Skipped" and "[  SKIPPED ]"."""
     found, said = [], None
     for line in log:
         if said is not None and line.startswith("[ "):
@@ -53,7 +53,7 @@ def read_gtest(path, log, facts):
 
 
 def first_failures(cases):
-    """As {"name", "message"}: a case may have several."""
+    """A list of {"name", "message"}: a case may have several."""
     found = [{"name": f"{case.get('classname', '?')}.{case['name']}", "message": failure.get("failure", "")[:FAILURE_CHARACTERS]}
              for case in cases for failure in case["failures"]]
     return found[:MOST_FAILURES]
@@ -87,7 +87,7 @@ def judge(part, code, path, log, seconds):
         elif code is not None:
             read_gtest(path, log, facts)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        # Of one that was killed there need not be any.
+        # A killed part need not have left a result.
         if code is not None:
             facts.update(status="failed", note=f"{facts['note'] or 'ended well'}, but left no result: {error}")
     return facts

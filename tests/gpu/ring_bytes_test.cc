@@ -1,4 +1,4 @@
-// What a rank of a long ring takes of its GPU, by its plan: no GPU is needed.
+// GPU memory of a rank in a long ring, by its plan. Needs no GPU.
 
 #include <cstdint>
 
@@ -23,8 +23,8 @@ AttentionSpec LongSpec(bool causal) {
   return spec;
 }
 
-// Bytes per rank that a ring cannot do without: its queries, the keys and values that it reads and
-// those that come meanwhile, and the running state, all of which there is before the output is.
+// Bytes per rank that a ring needs at least: its queries, the keys and values that it reads and
+// those that it receives meanwhile, and the partial. All of them exist before the output does.
 double LeastBytes(const AttentionSpec& spec, int32_t ranks) {
   const double rows = static_cast<double>(spec.q_rows()) / ranks, dim = spec.head_dim;
   const double q = spec.q_heads, kv = spec.kv_heads, bytes = 2, sums = 4;

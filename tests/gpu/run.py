@@ -28,7 +28,7 @@ MANIFEST = "MANIFEST.json"
 TESTS = ("device_test", "virtual_ranks_test", "nccl_ranks_test", "gpu_bench", "gpu_probe",
          *(f"kernel_{suite}_test" for suite in KERNEL_SUITES))
 PROGRAMS = ("annulus", "annulus-coordinator", "annulus-worker")
-# What parts run beside programs, and how parts are put together.
+# Scripts that parts run besides programs, and modules that assemble parts.
 SCRIPTS = ("tests/gpu/files.py", "tests/gpu/parts.py", "tests/gpu/peers.py", "tests/gpu/end_to_end.py", "tests/gpu/whole_jobs.py",
            "tests/end_to_end/harness/cluster.py", "tests/end_to_end/harness/processes.py")
 CLOCKS = "name,driver_version,clocks.sm,clocks.max.sm,clocks.mem,power.limit,temperature.gpu,persistence_mode,mig.mode.current"
@@ -79,7 +79,8 @@ def check_machine(manifest, machine=platform.machine, libc=libc_version, libstdc
 
 
 def digest(paths):
-    """Of the files' names and contents: what has been run is known by it, whatever the commit is called."""
+    """A digest of the files' names and contents. It identifies what has been run, whatever the
+    commit is."""
     whole = hashlib.sha256()
     for path in sorted(paths, key=os.path.basename):
         with open(path, "rb") as file:
@@ -91,7 +92,7 @@ def digest(paths):
 
 
 class Bundle:
-    """What tools/gpu_bundle made, unpacked."""
+    """An unpacked archive of tools/gpu_bundle."""
 
     def __init__(self, root):
         with open(os.path.join(root, MANIFEST), encoding="utf-8") as file:
@@ -147,7 +148,8 @@ def of_wheels(*pattern):
 
 
 def find_library(variable, name, package, function):
-    """As the environment says, or the newest of the system's and those of Python packages of NVIDIA's; of the same, the system's."""
+    """The library that the environment names, or the newest of the system's and those of NVIDIA's
+    Python packages. If versions are equal, the system's."""
     asked = os.environ.get(variable)
     if asked:
         return asked
@@ -192,7 +194,7 @@ def library_text(path, function):
 
 
 def loads(name):
-    """Whether programs find a library of this name."""
+    """True if programs find a library of this name."""
     try:
         return subprocess.run([sys.executable, "-c", ASK_LIBRARY, name], capture_output=True, timeout=SMI_SECONDS).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
@@ -212,7 +214,7 @@ def with_nvrtc(parts):
 
 
 def gpu_of(place):
-    """What gpu_probe says; None and its reason where there is no GPU."""
+    """The output of gpu_probe, or None and its reason if there is no GPU."""
     try:
         done = subprocess.run([place.test("gpu_probe")], capture_output=True, text=True, timeout=120)
     except subprocess.TimeoutExpired:
@@ -227,7 +229,7 @@ def gpu_of(place):
 
 
 def ask_smi(fields):
-    """What nvidia-smi says of the cards; it is only asked."""
+    """The output of nvidia-smi about the cards. Changes no setting."""
     try:
         done = subprocess.run(["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader"], capture_output=True, text=True, timeout=SMI_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -236,7 +238,7 @@ def ask_smi(fields):
 
 
 def stamp_of(date):
-    """Which run on which card: kept with what a run finds, because a report may hold several's."""
+    """The run and its card. Stored with results, because a report may have several runs' results."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     cards = ask_smi("uuid")
     return {"run": date, "card": f"{cards}, of which CUDA_VISIBLE_DEVICES={visible}" if cards and visible is not None else cards}
@@ -277,7 +279,7 @@ VERDICTS = {runner.PASSED: "All parts passed or were skipped with a reason.", ru
 
 
 class Told:
-    """The report, written again whenever there is more to tell: a run that is killed leaves the last one."""
+    """The report, rewritten after each new result: a killed run leaves the last version."""
 
     def __init__(self, out, date, machine, only, titles):
         self._out, self._date, self._machine, self._only, self._titles = out, date, machine, only, titles
@@ -327,7 +329,7 @@ def main(arguments):
                "memory": f"{gpu['memory_bytes'] / 2**30:.1f} GiB", **libraries, "CPUs": len(os.sched_getaffinity(0)),
                "clocks before": before, "card": stamp["card"], "programs": place.digest, "asked": CLOCKS, "system": platform.platform()}
     told = Told(out, date, machine, flags.only, {part.name: part.title for part in (*parts, probe)})
-    # What it finds holds for any machine with such a GPU.
+    # Its results are valid for any machine with such a GPU.
     identity = f"{place.digest} {gpu['device']} sm_{gpu['capability']}"
     left = flags.seconds - (time.monotonic() - began)
     code = runner.BROKEN
@@ -344,10 +346,11 @@ def main(arguments):
 
 
 def guarded(arguments):
-    """main(); what it does not expect has a code of its own, so that nobody takes it for a part that failed."""
+    """Runs main(). Unexpected errors have a separate exit code, so that they do not look like a
+    failed part."""
     # Like Ctrl-C: the parts that run are killed with all that they started.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Where whoever started this has it ignored, every part would seem to have ended with 0.
+    # If the parent process ignores SIGCHLD, every part would seem to have ended with 0.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         return main(arguments)

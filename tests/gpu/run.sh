@@ -1,11 +1,11 @@
 #!/bin/bash
-# Everything that a GPU is needed for, in one go: tests, jobs and measurements, with one report.
+# Everything that needs a GPU in one run: tests, jobs and measurements, with one report.
 #
 #   tests/gpu/run.sh [--out DIR] [--fresh] [--seconds N] [--jobs N] [--only PART] [--list]
 #
-# From a repository it builds first; from an unpacked bundle (tools/gpu_bundle) it runs what is there.
-# What has finished is kept in DIR and not done again, unless --fresh says so. It changes no setting of
-# the GPU and stops at once where there is none.
+# In a repository it builds first; in an unpacked bundle (tools/gpu_bundle) it runs the programs there.
+# Finished parts are kept in DIR and not repeated, unless --fresh is given. It changes no setting of
+# the GPU and stops at once if there is none.
 #
 # Exit codes: 0 all passed or were skipped with a reason, 1 something failed, 2 wrong arguments, 3 no GPU
 # here, 4 this machine cannot run it, 5 the time was up before the last part: run it again, 6 the runner

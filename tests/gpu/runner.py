@@ -20,7 +20,7 @@ from tests.gpu import results
 PASSED, FAILED, USAGE, NO_GPU, UNSUITED, NOT_ALL, BROKEN, STOPPED = 0, 1, 2, 3, 4, 5, 6, 130
 # For processes that were killed to be gone.
 KILL_SECONDS = 20
-SET_PARENT_DEATH_SIGNAL, SET_CHILD_SUBREAPER = 1, 36  # Of prctl(2).
+SET_PARENT_DEATH_SIGNAL, SET_CHILD_SUBREAPER = 1, 36  # Constants of prctl(2).
 
 
 @dataclasses.dataclass
@@ -38,7 +38,7 @@ class Part:
     alone: bool = False
     # A part whose failure makes it likely that this one hangs.
     doubted_after: str = ""
-    # What its log says where this machine cannot do it, whatever code it ends with.
+    # The text in its log if this machine cannot run it, for any exit code.
     unable: str = ""
 
 
@@ -66,7 +66,8 @@ def parents():
 
 
 def descendants(spared=frozenset()):
-    """What this process has started, and what that has, but for those spared and theirs."""
+    """Processes that this process has started, and their descendants, except those spared and
+    theirs."""
     known = parents()
     found, new = set(), {os.getpid()}
     while new:
@@ -128,7 +129,7 @@ def run_part(part, out, seconds):
 
 @contextlib.contextmanager
 def held_signals():
-    """Whoever asks this process to stop waits for the end of the block."""
+    """Signals that ask this process to stop wait for the end of the block."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         yield before
@@ -171,7 +172,7 @@ class Keeper:
             os._exit(0)
 
     def read(self):
-        """What it has said by now is taken; its facts as soon as they are whole."""
+        """Reads the part's output so far; its facts once they are complete."""
         more = os.read(self.pipe, 1 << 16)
         self._said += more
         if more:

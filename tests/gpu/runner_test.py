@@ -17,7 +17,7 @@ GTEST = {"testsuites": [{"testsuite": [
     {"name": "a", "result": "COMPLETED"},
     {"name": "b", "result": "SKIPPED"},
 ]}]}
-# As GoogleTest 1.12 says it, whose JSON has no reasons.
+# Output of GoogleTest 1.12, whose JSON has no reasons.
 SKIPS = """print("[ RUN      ] A.a\\nfile.cc:3: Skipped\\n\\n[  SKIPPED ] A.a (0 ms)")
 print("[ RUN      ] A.b\\nfile.cc:4: Skipped\\nno such thing\\nhere\\n[  SKIPPED ] A.b (0 ms)")
 print("[  SKIPPED ] 2 tests, listed below:")"""
@@ -50,7 +50,8 @@ class RunnerTest(Case):
         self.assertEqual(os.path.getsize(os.path.join(self.out, "began")), 2)
 
     def test_nothing_outlives_a_part_whatever_session_it_is_in(self):
-        # As programs of the end-to-end tests are: a session of its own, and here a parent that is gone too.
+        # Like programs of the end-to-end tests: a separate session, and here a parent that has
+        # ended too.
         deep = "import os, subprocess; child = subprocess.Popen(['sleep', '1000'], start_new_session=True); " \
                "open('pids', 'a').write(f'{child.pid} {os.getpid()} '); print('on', flush=True); "
         between = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {deep + WAIT!r}], " \
@@ -96,7 +97,7 @@ sys.exit(run.guarded({self.out!r}))
         while new:
             new = {child for child, parent in known.items() if parent in new}
             started |= new
-        # Of each part its keeper, itself and what it has started.
+        # For each part: its keeper, the part, and its child.
         self.assertEqual(len(started), 6)
         return process, started
 

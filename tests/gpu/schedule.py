@@ -26,7 +26,7 @@ def default_jobs():
 
 
 class State:
-    """What is known of the parts of one program, by their names; of another program it knows nothing."""
+    """The state of the parts of one program, by name. Ignores states of other programs."""
 
     def __init__(self, out, identity, fresh=False):
         self._path = os.path.join(out, "state.json")
@@ -57,7 +57,8 @@ def not_run(why):
 
 
 class Schedule:
-    """`told` is called with all facts whenever there are new ones; `probe` is a part that passes as long as parts can run at all."""
+    """`told` is called with all facts whenever there are new ones. `probe` is a part that passes as
+    long as parts can run at all."""
 
     def __init__(self, out, state, seconds, *, jobs=1, probe=None, say=print, stamp=None, told=lambda facts: None):
         self._out, self._state, self._jobs, self._probe = out, state, max(1, jobs), probe
@@ -66,7 +67,7 @@ class Schedule:
         self._running = {}
         self._stopped = ""
         self._spared = runner.descendants()
-        # Of every part, in the order in which they were given.
+        # Facts of every part, in the given order.
         self.facts = {}
 
     def run(self, parts):
@@ -80,7 +81,7 @@ class Schedule:
             else:
                 due.append(part)
         self._told(self.facts)
-        # A machine that hangs at one part has told of the others by then.
+        # A machine that hangs in one part has reported the others by then.
         late = {part.name for part in due if self._state.status(part.name) == "timed out"}
         due.sort(key=lambda part: part.name in late)
         try:
@@ -121,7 +122,7 @@ class Schedule:
         self._running[keeper.pipe] = (keeper, limit)
 
     def _read(self, pipe):
-        # What another's end has stopped is no longer among them.
+        # A part stopped by another one's end is no longer in the list.
         keeper, limit = self._running.get(pipe, (None, 0))
         facts = keeper.read() if keeper else None
         if facts is None:
@@ -144,7 +145,8 @@ class Schedule:
             self._ask_after(name)
 
     def _ask_after(self, name):
-        """What has hung may have left a GPU on which everything hangs: nothing is begun on one."""
+        """A part that hangs may leave a GPU on which everything hangs. Nothing is started on such a
+        GPU."""
         left = self._end - time.monotonic()
         if self._probe is None or self._stopped or left < LEAST_SECONDS:
             return

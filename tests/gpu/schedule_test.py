@@ -1,4 +1,4 @@
-"""What runs beside what, after what, and what is left to another run."""
+"""Tests which parts run at the same time, in which order, and which are left to another run."""
 
 import os
 import re
@@ -66,7 +66,7 @@ class ScheduleTest(Case):
         self.assertEqual((code, [facts[name]["status"] for name in "abc"]), (runner.FAILED, ["timed out", "passed", "timed out"]))
 
     def test_results_are_in_the_order_of_the_parts(self):
-        # What another's end has told is kept by then.
+        # By then the facts of the other part are stored.
         slow = "import threading\nwhile 'quick' not in open('state.json').read(): threading.Event().wait(0.02)"
         wait_for_state = "import os, threading\nwhile not os.path.exists('state.json'): threading.Event().wait(0.02)\n"
         told = []
@@ -90,7 +90,7 @@ class ScheduleTest(Case):
     def test_a_gpu_that_answers_after_a_part_that_hung_goes_on(self):
         code, facts = self.go([fake("bad", "raise SystemExit(1)"), fake("hangs", WAIT, seconds=2), fake("good", "")], probe=self.probe(""))
         self.assertEqual((code, facts["good"]["status"], list(facts)), (runner.FAILED, "passed", ["bad", "hangs", "good"]))
-        # Of one that only fails the GPU is not asked.
+        # The GPU is not probed after a part that only fails.
         self.assertEqual(self.left_in("probed"), "x")
 
     def test_a_gpu_that_does_not_answer_ends_it_all(self):

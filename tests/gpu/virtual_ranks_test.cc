@@ -1,5 +1,5 @@
-// Whole jobs on one GPU by ranks that share it: threads with queues of their own, between which
-// messages are copies. Every strategy, by the worker's own executor and kernel.
+// Whole jobs on one GPU by ranks that share it: threads with separate queues, whose messages are
+// copies. Every strategy, with the worker's executor and kernel.
 
 #include <iostream>
 #include <map>
@@ -25,10 +25,10 @@ namespace annulus {
 namespace {
 
 constexpr uint64_t kSeed = 20261124;
-// Of small jobs: when one hangs, the others still have their time.
+// Short, since jobs are small: if one hangs, the others still have time.
 constexpr absl::Duration kStepTimeout = absl::Seconds(5);
 
-// With the names of their values.
+// Jobs with the names of their values.
 std::vector<std::pair<std::string, JobCase>> Jobs() {
   std::vector<std::pair<std::string, JobCase>> jobs;
   const std::vector<Combination> covering = CoverPairs(ConformanceSizes(), IsMeaningful, kSeed);
@@ -69,7 +69,7 @@ void RunJobs(const GpuGroup::MakeKernel& make_kernel) {
   }
 }
 
-// The bits of jobs on two and four ranks against those of one, whose answer is judged.
+// Compares the bits of jobs on two and four ranks with those on one, whose answer is checked.
 void CompareBits(const JobCase& job, Groups& groups) {
   const auto inputs = MakeInputs(job.spec, job.seed);
   Bits expected;

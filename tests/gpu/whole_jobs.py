@@ -1,9 +1,9 @@
-"""What a job takes from end to end, beside the longer of its two parts: its bytes on the wire, and the worker's work on it.
+"""The time of a job from end to end, compared with the longer of its two parts: transfers and the worker's work.
 
     python3 -m tests.gpu.whole_jobs FILE.json [--device cuda:0] [--nccl-library PATH] [--lengths 8192,32768,131072]
 
-Where bytes travel while the GPU works, a job takes little more than one of the two. (Keys cannot stay with a worker
-between jobs yet, so there is no figure of a job that sends queries only.)
+If bytes travel while the GPU works, a job takes little more than one of the two. Keys cannot stay on a worker
+between jobs yet, so there is no figure of a job that sends only queries.
 """
 
 import argparse

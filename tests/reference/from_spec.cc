@@ -29,7 +29,8 @@ Rule RuleFrom(const Mask& mask) {
   return rule;
 }
 
-// The mask at `first` for all heads unless it names some, then those that follow it and name heads.
+// The mask at `first` applies to all heads unless it names some. The following masks that name
+// heads apply to those.
 std::vector<Rule> RulesFrom(const AttentionSpec& spec, int32_t first) {
   std::vector<Rule> rules(static_cast<size_t>(spec.q_heads));
   for (size_t i = static_cast<size_t>(first); i < spec.masks.size(); ++i) {
@@ -42,7 +43,7 @@ std::vector<Rule> RulesFrom(const AttentionSpec& spec, int32_t first) {
   return rules;
 }
 
-// A number of a pair that looks random: splitmix64, word by word.
+// A pseudo-random number for a pair: splitmix64, word by word.
 uint64_t RandomOf(uint64_t seed, int64_t document, int32_t head, int64_t i, int64_t j) {
   uint64_t mixed = seed;
   for (const int64_t word : {document, int64_t{head}, i, j}) {
@@ -54,7 +55,7 @@ uint64_t RandomOf(uint64_t seed, int64_t document, int32_t head, int64_t i, int6
   return mixed;
 }
 
-// About normal: the sum of three even ones.
+// Approximately normal: the sum of three uniform numbers.
 double NormalOf(uint64_t random) {
   double sum = -3;
   for (int part = 0; part < 3; ++part) {
@@ -82,8 +83,8 @@ void ForEachRow(const Input& input, int32_t heads, Fn fn) {
   }
 }
 
-// A 16-bit format: its bits as an integer count steps of ulp from zero upwards, exponent after
-// exponent.
+// Encodes in a 16-bit format: its bits as an integer count ulp steps from zero upwards, exponent
+// after exponent.
 uint16_t Encode16(Precision precision, double value) {
   const uint16_t sign = std::signbit(value) ? 0x8000 : 0;
   const int bits = precision == Precision::kFp16 ? 10 : 7;

@@ -6,8 +6,8 @@
 namespace annulus::reference {
 namespace {
 
-// The error of one weight shows in all dimensions of its rows: what counts is how many rows there
-// are, and the naive error of a few is luck.
+// The error of one weight affects all dimensions of its rows. So only the number of rows counts,
+// and the naive error of few rows depends on chance.
 int32_t OrdersFor(const Input& input) {
   constexpr int64_t kSteadyRows = 4096, kMaxOrders = 8, kMaxWork = 10000000;
   const int64_t rows = std::max<int64_t>(1, std::min(input.q_rows(), input.kv_rows()));
@@ -27,7 +27,7 @@ struct GradientErrors::Numbers {
   const std::vector<float>& answer;
   int32_t heads, dim;
   double (*ulp)(double);
-  const std::vector<double>& allowed;  // Of few, by head.
+  const std::vector<double>& allowed;  // Tolerance for few rows, by head.
 };
 
 testing::AssertionResult GradientErrors::AddTensor(const Numbers& numbers,

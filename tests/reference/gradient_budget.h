@@ -13,25 +13,26 @@
 
 namespace annulus::reference {
 
-// What an implementation answered, in packed rows.
+// The answer of an implementation, in packed rows.
 struct GradientAnswer {
-  Precision inputs = Precision::kFp32;  // Of q, k, v, d_out and the gradients.
-  std::vector<float> dq, dk, dv;        // As q, k and v.
-  std::vector<float> d_sink;            // [query rows, q_heads], where there are sinks.
-  std::vector<float> d_bias;            // Where it was asked for, of so many heads:
+  Precision inputs = Precision::kFp32;  // Type of q, k, v, d_out and the gradients.
+  std::vector<float> dq, dk, dv;        // Shapes of q, k and v.
+  std::vector<float> d_sink;            // [query rows, q_heads], if there are sinks.
+  std::vector<float> d_bias;  // Bias gradient with `bias_heads` heads, if it was requested.
   int32_t bias_heads = 0;
 };
 
-// The error budget (docs/reference/numerics.md) for gradients, tensor by tensor and head by head:
+// Checks the error budget (docs/reference/numerics.md) of gradients, by tensor and head:
 //   max |answer − exact| <= 2 · max |naive − exact| + ½ ulp(max |exact|)
-// with a naive of their own. For fewer than 4,096 rows the naive error is the largest of all heads
-// and of up to 8 orders of the sums: that of a few weights is luck; and what
-// attention/numerics/pair_error.h allows is added. The failure names the worst tensor, head, row
-// and both errors. Costs pairs × dims × heads up to a hundred times in scalar code.
+// with a naive implementation for gradients. With fewer than 4,096 rows, the naive error is the
+// largest of all heads and of up to 8 orders of the sums, because that of a few weights depends on
+// chance; and the tolerance of attention/numerics/pair_error.h is added. The failure message has
+// the worst tensor, head, row and both errors. Takes pairs × dims × heads up to a hundred times in
+// scalar code.
 testing::AssertionResult CheckGradients(const Input& input, const Upstream& upstream,
                                         const GradientAnswer& answer);
 
-// As ForwardErrors (budget.h), of gradients.
+// Like ForwardErrors (budget.h), for gradients.
 class GradientErrors {
  public:
   testing::AssertionResult Add(const Input& input, const Upstream& upstream,
@@ -45,7 +46,7 @@ class GradientErrors {
     int64_t rows = 0;
     double (*ulp)(double) = nullptr;
     std::vector<HeadErrors> heads;
-    std::vector<size_t> worst;  // The row of each head where its error was largest.
+    std::vector<size_t> worst;  // For each head, the row of its largest error.
   };
   struct Numbers;
 

@@ -1,5 +1,5 @@
-// The reference of the backward pass against central differences of the reference of the forward
-// one, in fp64.
+// Compares the reference of the backward pass with central differences of the forward reference, in
+// fp64.
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// Σ d_out · out + Σ d_lse · lse: its gradients are what a backward pass returns.
+// Σ d_out · out + Σ d_lse · lse. Its gradients are those of a backward pass.
 double Loss(const Input& input, const Upstream& up) {
   const Result result = Exact(input);
   double loss = 0;
@@ -45,7 +45,7 @@ void ExpectCentralDifferences(Input input, const std::vector<double>& gradient,
   }
 }
 
-// The upstream gradients, with output and LSE as they are, not rounded.
+// The upstream gradients, with exact output and LSE, not rounded.
 Upstream ExactUpstream(const Input& input, bool with_d_lse) {
   Upstream up = MakeUpstream(input, Precision::kFp32, Precision::kFp32, with_d_lse, 5);
   const Result exact = Exact(input);
@@ -71,7 +71,7 @@ void Check(const Input& input, bool with_d_lse = true) {
   ExpectCentralDifferences(input, d_sinks, sinks, up);
 }
 
-// Grouped heads, value dimension of its own, a sequence without keys and one without queries.
+// Grouped heads, a separate value dimension, a sequence without keys and one without queries.
 AttentionSpec SmallSpec() {
   AttentionSpec spec;
   spec.dtype = DataType::kFp32;
@@ -102,7 +102,7 @@ TEST(ReferenceGradientsTest, FullMaskWithAndWithoutAGradientIntoLse) {
 
 std::vector<double> SomeSinks() { return {0.3, -0.2, 1.5, 0.0}; }
 
-// Of a bias of numbers that can be moved one by one: [rows, heads, columns].
+// For a bias whose numbers can be changed one by one: [rows, heads, columns].
 void CheckBias(Input input, int32_t heads) {
   constexpr int64_t kRows = 11, kColumns = 5, kFirstRow[] = {0, 4, 6, 6};
   std::vector<double> bias(kRows * heads * kColumns);
@@ -118,7 +118,7 @@ void CheckBias(Input input, int32_t heads) {
 
 TEST(ReferenceGradientsTest, EveryKindOfMask) {
   std::vector<Mask> masks(10);
-  masks[0].causal = true;  // Rows 0 and 1 of the last sequence see nothing.
+  masks[0].causal = true;  // Rows 0 and 1 of the last sequence see no key.
   masks[1].causal = true;
   masks[1].alignment = Mask::Alignment::kTopLeft;
   masks[2].window_left = 1;
@@ -147,7 +147,7 @@ TEST(ReferenceGradientsTest, EveryKindOfMask) {
     Check(input);
     CheckBias(input, 4);
   }
-  // Of each head and each sequence its own.
+  // Separate masks for each head and each sequence.
   AttentionSpec spec = SmallSpec();
   masks[7].query_heads = {1, 2};
   masks[8].query_heads = {3};
@@ -222,10 +222,11 @@ TEST(ReferenceGradientsTest, RowsThatSeeNothingGiveNothing) {
   spec.masks[0].causal = true;
   const Input input = Filled(spec, 7);
   const Gradients gradients = ExactGradients(input, ExactUpstream(input, true));
-  for (const int64_t row : {4, 5, 6, 7}) {  // The sequence without keys, and two rows of the last.
+  // The sequence without keys, and two rows of the last sequence.
+  for (const int64_t row : {4, 5, 6, 7}) {
     for (int64_t i = 0; i < 12; ++i) EXPECT_EQ(gradients.dq[row * 12 + i], 0.0) << row;
   }
-  for (const int64_t key : {5, 6}) {  // Of the sequence without queries.
+  for (const int64_t key : {5, 6}) {  // Keys of the sequence without queries.
     for (int64_t i = 0; i < 6; ++i) EXPECT_EQ(gradients.dk[key * 6 + i], 0.0) << key;
     for (int64_t i = 0; i < 4; ++i) EXPECT_EQ(gradients.dv[key * 4 + i], 0.0) << key;
   }
@@ -265,7 +266,7 @@ TEST(GradientBudgetTest, TheNaiveAnswerPassesAndDamageIsFound) {
   }
 }
 
-// One key, whose dO · v is delta: dS is 0, and so is the naive one in every order.
+// One key whose dO · v equals delta: dS is 0, also in the naive computation in every order.
 TEST(GradientBudgetTest, FewMayBeOffByWhatTheyAreMadeOf) {
   AttentionSpec spec;
   spec.q_heads = spec.kv_heads = 1;
@@ -280,9 +281,9 @@ TEST(GradientBudgetTest, FewMayBeOffByWhatTheyAreMadeOf) {
   const Upstream up{{1.5, 0.25}, {0}, {1, 1}, {0.5}};
   const GradientAnswer exact = NaiveAnswer(input, up, Precision::kFp32);
   EXPECT_EQ(exact.d_bias, std::vector<float>{0});
-  // What dO · v and delta are made of adds up to 1.75 and 2.25, in dk to twice that: half an ulp
-  // for each of two roundings, and that twice. The weight is 1: its exponent of sizes 2 may be off
-  // by 9 half ulp, twice, and a number near 1 by 4 more.
+  // The terms of dO · v and delta add up to 1.75 and 2.25, in dk to twice that: half an ulp for
+  // each of two roundings, times two. The weight is 1: its exponent has sizes 2, so the weight may
+  // have an error of 9 half ulps, times two, and a number near 1 has 4 more.
   const float half_ulp = std::ldexp(1.0f, -24);
   float most = 2 * 2 * (1.75f + 2.25f) * half_ulp;
   const auto passes = [&](std::vector<float> GradientAnswer::*tensor, float error) {

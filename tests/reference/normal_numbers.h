@@ -8,9 +8,9 @@
 
 namespace annulus::reference {
 
-// Normal numbers of mean 0 and deviation 1: those of libstdc++'s std::normal_distribution<double>
-// over std::mt19937_64, bit for bit, without the two logarithms of a constant that it takes for
-// each uniform number in builds without -O2, which tests under sanitizers spent much time with.
+// Normal numbers of mean 0 and deviation 1, bit for bit those of libstdc++'s
+// std::normal_distribution<double> over std::mt19937_64. Without -O2, libstdc++ takes two
+// logarithms of a constant for each uniform number, which slowed tests under sanitizers.
 class NormalNumbers {
  public:
   explicit NormalNumbers(uint64_t seed) : random_(seed) {}

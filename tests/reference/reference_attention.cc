@@ -23,7 +23,7 @@ bool Listed(const Range& range, int64_t i, int64_t j) {
   return true;
 }
 
-// Where a packed query row lies.
+// The position of a packed query row.
 struct Place {
   int64_t document = 0, row = 0, first_key = 0;
 };
@@ -47,15 +47,15 @@ const Rule& RuleOf(const Document& document, int32_t q_head) {
                                     : document.rules[static_cast<size_t>(q_head)];
 }
 
-// Floor of the binary logarithm of a finite number; for 0 and subnormal numbers less than of all
-// others.
+// Floor of the binary logarithm of a finite number. For 0 and subnormal numbers it is less than for
+// all others.
 int ExponentOf(double value) {
   uint64_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   return static_cast<int>(bits >> 52 & 0x7ff) - 1023;
 }
 
-// 2^power, which is in the range of normal numbers.
+// 2^power. Requires: it is a normal number.
 double PowerOfTwo(int power) {
   const uint64_t bits = static_cast<uint64_t>(power + 1023) << 52;
   double value;
@@ -64,9 +64,9 @@ double PowerOfTwo(int power) {
 }
 
 struct Mantissa {
-  int bits;          // The hidden one included.
-  int least_power;   // Of the step of subnormal numbers.
-  double overflows;  // Rounds to infinity from here on.
+  int bits;          // Mantissa bits, including the hidden one.
+  int least_power;   // Exponent of the step between subnormal numbers.
+  double overflows;  // Values from here on are rounded to infinity.
 };
 
 Mantissa MantissaOf(Precision precision) {
@@ -82,14 +82,14 @@ Mantissa MantissaOf(Precision precision) {
   return {24, -149, std::ldexp(33554431.0, 103)};
 }
 
-// Of a number, the bf16 number that is next to it, ties to even.
+// The nearest bf16 number, ties to even.
 float HighPart(float value) {
   uint32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
   if ((bits & 0x7f800000u) == 0x7f800000u) return value;
   const uint32_t odd = bits >> 16 & 1;
   uint32_t high = bits + 0x7fffu + odd;
-  if ((high & 0x7f800000u) == 0x7f800000u) high = bits;  // Cut off rather than infinite.
+  if ((high & 0x7f800000u) == 0x7f800000u) high = bits;  // Truncated instead of infinite.
   high &= 0xffff0000u;
   std::memcpy(&value, &high, sizeof(high));
   return value;
@@ -101,7 +101,7 @@ struct InParts {
   const float high, low;
 };
 
-// What a row multiplies by.
+// The factors of a product as whole numbers.
 struct Whole {
   template <typename Real>
   Real operator()(Real a, Real b) const {
@@ -188,7 +188,7 @@ class RowInLoops {
     return BiasOf(j) != -kInfinity;
   }
 
-  // What −infinity hides goes from `keys`.
+  // Removes keys hidden by −infinity from `keys`.
   std::vector<Real> Scores(std::vector<int64_t>* keys) const {
     std::vector<Real> scores;
     size_t kept = 0;
@@ -208,7 +208,7 @@ class RowInLoops {
     return scores;
   }
 
-  // Several at once: each addition waits for the last one of its own sum.
+  // Several sums at once, because each addition waits only for the last one of its own sum.
   static constexpr size_t kAtOnce = 8;
   void Dots(const int64_t* keys, size_t count, Real (&dots)[kAtOnce]) const {
     const double* k[kAtOnce];
@@ -261,8 +261,7 @@ bool Sees(const Rule& rule, int64_t q_len, int64_t kv_len, int64_t i, int64_t j)
                                             [&](const Range& r) { return Listed(r, i, j); });
 }
 
-// Philox4x32-10 by the recipe of its paper: rounds of two multiplications, keys bumped between
-// them.
+// Philox4x32-10 as in its paper: rounds of two multiplications, with keys increased in between.
 bool Keeps(const Input& input, int64_t document, int32_t q_head, int64_t i, int64_t j) {
   if (input.dropout_rate == 0) return true;
   uint32_t x0 = static_cast<uint32_t>(j / 4), x1 = static_cast<uint32_t>(i),

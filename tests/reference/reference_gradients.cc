@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// `Round` is applied to weights and dS; sums are in Real.
+// `Round` is applied to weights and dS. Sums are in Real.
 template <typename Real, typename Round>
 class PairLoops {
  public:
@@ -77,17 +77,18 @@ class PairLoops {
     Real top, log_sum;
   };
   struct Score {
-    Real value, slope;  // Of the score, and d score / d (scale · q·k).
-    Real capped;        // What a soft cap makes of it.
+    Real value, slope;  // The score, and d score / d (scale · q·k).
+    Real capped;        // The score after the soft cap.
   };
-  // Of a pair, in the tensors of its rows.
+  // Indices of a pair in the tensors of its rows.
   struct PairCells {
     int64_t k_cell, bias_at;
     const double *q, *k, *d_out;
   };
 
-  // Deltas are sums over rows and what they are taken from are products of matrices: nobody adds
-  // both in one order, in which their errors would cancel.
+  // Deltas are sums over rows, and the values that they are subtracted from are matrix products.
+  // Implementations add them in different orders, so this does too: in one order their errors would
+  // cancel.
   Real DotFromTheLast(const double* a, const double* b, int32_t size) const {
     Real sum = 0;
     const auto add = [&](int32_t d) { sum += static_cast<Real>(a[d]) * static_cast<Real>(b[d]); };
@@ -97,7 +98,8 @@ class PairLoops {
     return sum;
   }
 
-  // Of one row with several others: each addition waits for the last one of its own sum.
+  // Dot products of one row with several others at once, because each addition waits only for the
+  // last one of its own sum.
   static constexpr size_t kAtOnce = 8;
   using Rows = const double* [kAtOnce];
   template <typename Term, typename Sum>
@@ -140,7 +142,7 @@ class PairLoops {
     if (std::isfinite(value)) *to = std::max(*to, value);
   }
 
-  // By head, of numbers [rows, heads, dim].
+  // The largest by head, of numbers [rows, heads, dim].
   static std::vector<double> MostOf(const std::vector<ErrorOfSum>& errors, int64_t heads,
                                     int64_t dim) {
     std::vector<double> most(heads, 0.0);
@@ -150,7 +152,7 @@ class PairLoops {
     return most;
   }
 
-  // Of a row, whatever the key.
+  // The part that depends only on the row.
   PairSizes SizesOf(int64_t q_cell) const {
     const int64_t at = q_cell * input_.value_dim;
     PairSizes sizes;
@@ -175,7 +177,7 @@ class PairLoops {
     }
   }
 
-  // Of one row of dq: delta is wrong for all keys alike.
+  // The error of one row of dq: an error of delta affects all keys alike.
   struct RowError {
     ErrorOfSum of_pairs;
     std::vector<double> of_delta;
@@ -235,7 +237,7 @@ class PairLoops {
                                                     : document.rules[at.head];
     const int64_t cell = at.q_row * input_.q_heads + at.head;
     const double lse = up_.lse[cell];
-    if (lse == -kInfinity) return;  // It saw nothing.
+    if (lse == -kInfinity) return;  // The row sees no key.
     const double* d_out = &up_.d_out[cell * input_.value_dim];
     Real delta = DotFromTheLast(d_out, &up_.out[cell * input_.value_dim], input_.value_dim);
     if (!up_.d_lse.empty()) delta -= static_cast<Real>(up_.d_lse[cell]);
@@ -261,7 +263,7 @@ class PairLoops {
     }
   }
 
-  // From the row's own scores.
+  // Computed from the row's scores.
   Normaliser NormaliserOf(const At& at, const Rule& rule, const std::vector<int64_t>& keys) const {
     const double* q = &input_.q[(at.q_row * input_.q_heads + at.head) * input_.head_dim];
     std::vector<Real> scores;
@@ -279,7 +281,7 @@ class PairLoops {
     return {top, std::log(sum)};
   }
 
-  // By what is data, not rule.
+  // True if data, not a rule, hides the key.
   bool Hides(const At& at, const Rule& rule, int64_t j) const {
     if (rule.bits && !input_.bit(at.document, at.head, at.i, j)) return true;
     return input_.bias && input_.bias(at.document, at.head, at.i, j) == -kInfinity;
@@ -288,7 +290,7 @@ class PairLoops {
   // Sums over dimensions of a pair.
   struct PairSums {
     Real dot, value_dot;
-    double sizes, value_sizes;  // Where kExact.
+    double sizes, value_sizes;  // Set if kExact.
   };
 
   void Pairs(const At& at, const Rule& rule, const int64_t* keys, size_t count,
@@ -363,7 +365,7 @@ class PairLoops {
   std::vector<ErrorOfSum> dk_errors_, dv_errors_, d_bias_errors_;
   RowError row_error_;
   PairSizes row_sizes_;
-  Gradients allowed_;  // What dq and d_sink may be off alone.
+  Gradients allowed_;  // The additional tolerance of dq and d_sink.
 };
 
 template <typename Real, typename Round>

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// One head, one dimension, one query 1: the scores are the keys themselves.
+// One head, one dimension, one query 1, so that the scores are the keys.
 Input ScoresAndValues(std::vector<double> scores, std::vector<double> values) {
   Input input;
   input.documents = {{1, static_cast<int64_t>(scores.size()), {}}};
@@ -67,7 +67,7 @@ TEST(ReferenceTest, ModifiersActInTheirOrder) {
   input.alibi_slopes = {0.25};
   input.sinks = {0.5};
   input.bias = [](int64_t, int32_t, int64_t, int64_t j) { return j == 0 ? 0.125 : 0.0; };
-  // Bottom-right: the only query stands at position 1, one past key 0.
+  // Bottom-right: the only query is at position 1, one after key 0.
   const double a = std::exp(3 * std::tanh(2.0 / 3) - 0.25 + 0.125);
   const double b = std::exp(3 * std::tanh(5.0 / 3)), sink = std::exp(0.5);
   const Row row = ExactRow(input, 0, 0);
@@ -224,7 +224,7 @@ TEST(BudgetTest, DamageIsFound) {
   bad = good;
   bad.lse[3] += 1e-3f;
   EXPECT_FALSE(CheckWithinBudget(input, bad));
-  bad = good;  // Head 0 of the second sequence's first rows sees nothing.
+  bad = good;  // Head 0 of the second sequence's first rows sees no key.
   ASSERT_EQ(bad.lse[18], -std::numeric_limits<float>::infinity());
   bad.lse[18] = -1e30f;
   EXPECT_FALSE(CheckWithinBudget(input, bad));

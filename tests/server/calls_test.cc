@@ -41,7 +41,7 @@ TEST_F(CallsTest, AQuietCallHearsOfItsPlacementAndItsEnd) {
   v1::RunJobRequest request = Named("r1");
   const int64_t loud = harness_.Run(request);
   request.set_quiet(true);
-  const int64_t quiet = harness_.Run(request);  // The same job.
+  const int64_t quiet = harness_.Run(request);  // The same job again.
   EXPECT_EQ(harness_.JobOf(loud), harness_.JobOf(quiet));
   Finish(loud);
   const auto& events = harness_.call(quiet).events;
@@ -52,7 +52,7 @@ TEST_F(CallsTest, AQuietCallHearsOfItsPlacementAndItsEnd) {
   EXPECT_GT(harness_.call(loud).events.size(), 4u);
 }
 
-// Its streams end then, and the job does not.
+// The lost attempt's streams end then, but not the job.
 TEST_F(CallsTest, AQuietCallHearsOfALostAttempt) {
   v1::RunJobRequest request = harness_.Request(1);
   request.set_quiet(true);
@@ -116,7 +116,7 @@ TEST_F(CallsTest, AfterTheEndTheSameRequestIdRunsAfreshBecauseItsOutputsAreGone)
   EXPECT_NE(harness_.JobOf(first), harness_.JobOf(second));
   EXPECT_EQ(harness_.StateOf(second), Job::STATE_UPLOADING);
   EXPECT_FALSE(harness_.Placed(second).shards(0).ticket().empty());
-  // The id is free for other content too once its job has ended.
+  // Once its job has ended, the id is free for other content.
   Finish(second);
   EXPECT_EQ(harness_.StateOf(harness_.Run(Named("r1", 17))), Job::STATE_UPLOADING);
 }
@@ -269,7 +269,8 @@ TEST_F(CallsTest, APageOfJobsHasItsLimitOfBytesAndAtLeastOne) {
     CoordinatorHarness plain(options);
     plain.Start(1);
     const Job one = plain.Get(plain.JobOf(plain.Run(plain.Request(1))));
-    options.max_page_bytes = jobs_in_page * one.ByteSizeLong();  // Without its spec it has less.
+    // Without its spec the job is smaller.
+    options.max_page_bytes = jobs_in_page * one.ByteSizeLong();
     CoordinatorHarness harness(options);
     harness.Start(1);
     for (int i = 0; i < 5; ++i) harness.Run(harness.Request(1));
@@ -327,7 +328,7 @@ TEST(JoiningTest, RequestsOfCallsThatJoinAJobCount) {
   EXPECT_EQ(harness.tables().jobs.request_bytes(), 0);
 }
 
-// Half a character would not parse in the caller.
+// Half a character would not parse at the caller.
 TEST_F(CallsTest, AnIdThatIsNoJobIsToldInWholeCharacters) {
   std::string id;
   for (int i = 0; i < 40; ++i) id += "\u20ac";
@@ -355,7 +356,7 @@ TEST_F(CallsTest, OfAnEndedJobItsSpecAndPlanAreForgotten) {
   const JobRecord& record = harness_.tables().jobs.all().begin()->second;
   EXPECT_EQ(record.plan, nullptr);
   EXPECT_EQ(record.submission->spec.sequences.size(), 0u);
-  // Who looks later is told the end all the same.
+  // A later caller still gets the job's end.
   const int64_t watch = harness_.NewCall();
   harness_.Handle(event::WatchJob{watch, "anonymous", job});
   EXPECT_EQ(harness_.StateOf(watch), Job::STATE_SUCCEEDED);

@@ -1,4 +1,4 @@
-// The client library against a coordinator and a worker, all of them real and in this process.
+// The client library against a real coordinator and a real worker in this process.
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>
@@ -70,7 +70,7 @@ class ClientLibraryTest : public testing::Test {
     }
     ASSERT_TRUE(ready);
   }
-  // The job's id.
+  // Runs a job and returns its id.
   std::string Attend(const std::string& request_id, int64_t rows, DataPath path) {
     Job job(rows);
     const auto result = client_->Attend(job.Arguments(request_id, path));
@@ -88,11 +88,11 @@ TEST_F(ClientLibraryTest, ARepeatedRequestIdGivesItsOutputsEachTime) {
   for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
     const std::string first = Attend("r1", 8, path);
     EXPECT_NE(Attend("r1", 8, path), first);
-    Attend("r1", 9, path);  // The id is free again for other content too.
+    Attend("r1", 9, path);  // The id is free again, also for other content.
   }
 }
 
-// Whichever has its last row first ends the job: the other one is sent again.
+// The call that has its last row first ends the job; the other call is resent.
 TEST_F(ClientLibraryTest, EqualCallsAtOnceAreBothAnswered) {
   for (int pair = 0; pair < 20; ++pair) {
     const DataPath path = pair % 2 == 0 ? DataPath::kDirect : DataPath::kGateway;
@@ -133,8 +133,8 @@ TEST_F(ClientLibraryTest, ARequestIdInUseIsRefusedForOtherContent) {
   context.TryCancel();
 }
 
-// More than the 4 MiB that gRPC receives unless told otherwise: 64 heads with a mask each, of which
-// all ranges but one lie past the sequence's end.
+// Larger than gRPC's default limit of 4 MiB: 64 heads with separate masks, whose ranges, except
+// one, are all after the sequence's end.
 Job LargeSpec() {
   constexpr int64_t kRows = 8, kFar = int64_t{1} << 25;
   Job job(kRows);
@@ -153,7 +153,7 @@ Job LargeSpec() {
   return job;
 }
 
-// Whatever the message is called that has them on the wire.
+// Errors name the caller's fields, in any message.
 TEST_F(ClientLibraryTest, FieldsAtFaultAreTheCallersOwn) {
   for (const DataPath path : {DataPath::kDirect, DataPath::kGateway}) {
     Job job(8);
@@ -197,7 +197,7 @@ TEST_F(ClientLibraryTest, AJobOfALargeSpecIsShown) {
   context.TryCancel();
 }
 
-// The first owner of a job, call by call.
+// A scripted first owner of a job.
 class ClientLibraryTwoOwnersTest : public ClientLibraryTest,
                                    public testing::WithParamInterface<int64_t> {
  protected:
@@ -215,7 +215,7 @@ class ClientLibraryTwoOwnersTest : public ClientLibraryTest,
     shard_ = event.placed().shards(0);
     job_id_ = event.job_id();
   }
-  // PutShard of ones to so many tensors.
+  // Sends ones for `tensors` tensors with PutShard.
   void Put(int tensors) {
     const auto plane = v1::DataPlane::NewStub(
         grpc::CreateChannel(shard_.endpoint(), grpc::InsecureChannelCredentials()));
@@ -267,7 +267,7 @@ TEST_P(ClientLibraryTwoOwnersTest, NeitherIsOneOfBothOwnersHalves) {
   ExpectOwnInputsOnly("r1");
 }
 
-// Small shards go with their tickets, large ones behind them.
+// Small shards are sent with their tickets, large ones after them.
 INSTANTIATE_TEST_SUITE_P(Rows, ClientLibraryTwoOwnersTest, testing::Values(8, 12000));
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What takes more to read than to send is refused before it is read.
+// Requests that cost more to read than to send are refused before they are read.
 #include <grpcpp/grpcpp.h>
 
 #include <map>

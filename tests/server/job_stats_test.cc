@@ -1,4 +1,4 @@
-// What a job is said to have taken.
+// Reported times of jobs.
 #include "gtest/gtest.h"
 #include "proto/wire/convert.h"
 #include "tests/server/coordinator/coordinator_harness.h"
@@ -13,7 +13,7 @@ class JobStatsTest : public testing::Test {
   v1::JobStats StatsOf(int64_t call) {
     return harness_.call(call).events.back().state_changed().stats();
   }
-  // The plan of a job that is run on `size` workers.
+  // Runs a job on `size` workers. Returns its plan.
   v1::Plan Finish(int32_t size) {
     const int64_t call = harness_.Run(harness_.Request(size));
     const std::string job = harness_.JobOf(call);
@@ -47,7 +47,7 @@ TEST_F(JobStatsTest, OutputsOfASoloRunSayThatItsInputsCame) {
   EXPECT_TRUE(harness_.tables().runs.all().empty());
 }
 
-// Its job ends, and Drop is sent, before the rest of the word is looked at.
+// The job ends, and Drop is sent, before the rest of the event is processed.
 TEST_F(JobStatsTest, OneWordCanBeARunWithoutOutputs) {
   harness_.Start(1);
   const int64_t call = harness_.Run(harness_.Request(1, 0));
@@ -75,7 +75,7 @@ TEST_F(JobStatsTest, OneWordCanBeAWholeSoloRun) {
   EXPECT_TRUE(harness_.tables().runs.all().empty());
 }
 
-// And what it takes says what others of its way are expected to take.
+// The measured time also corrects the prediction of other jobs with this execution.
 TEST_F(JobStatsTest, RunsCorrectPredictions) {
   harness_.Start(2);
   harness_.plan_seconds = 0.01;
@@ -102,7 +102,7 @@ TEST_F(JobStatsTest, OfAJobThatRanAgainTheLastRunCounts) {
   harness_.Upload(job);
   harness_.Obey();
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_DRAINING);
-  // Its reports are in, its outputs are lost.
+  // Its reports have arrived; its outputs are lost.
   harness_.Disconnect(harness_.worker("w1"));
   harness_.silent.insert("w1");
   harness_.Advance(harness_.tables().options.lease + absl::Seconds(1));

@@ -1,4 +1,4 @@
-// What anybody who connects can make a port of the coordinator's keep.
+// Limits of the memory that any peer can occupy at a port of the coordinator.
 #include <grpcpp/grpcpp.h>
 
 #include <memory>
@@ -36,7 +36,7 @@ class PortsTest : public ServerCase {
   }
 };
 
-// A stream of reflection, and the services that it tells of.
+// A reflection stream, and the services that it lists.
 struct Reflection : RawCall {
   explicit Reflection(const std::shared_ptr<grpc::Channel>& channel)
       : RawCall(channel, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo") {}

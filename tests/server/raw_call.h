@@ -14,7 +14,7 @@
 
 namespace annulus {
 
-// A call of any kind, in bytes, one thing after the other. Has 30 s.
+// A synchronous call of any method, in bytes, with a deadline of 30 s.
 class RawCall {
  public:
   // `method`: "/annulus.v1.Jobs/GetJob".
@@ -64,8 +64,8 @@ class RawCall {
   bool ended_ = false;
 };
 
-// A message that tells when nobody keeps its bytes any more: those of a call in this process
-// (InProcessChannel) are the caller's.
+// A message that detects when its bytes are released: in a call within this process
+// (InProcessChannel), they are the caller's.
 class WatchedMessage {
  public:
   explicit WatchedMessage(const google::protobuf::MessageLite& message) {
@@ -74,9 +74,9 @@ class WatchedMessage {
     message_ = grpc::ByteBuffer(&slice, 1);
   }
 
-  // Once.
+  // Call once.
   grpc::ByteBuffer Take() { return std::exchange(message_, grpc::ByteBuffer()); }
-  // False where that does not come about in 20 s.
+  // False if the bytes are not released within 20 s.
   bool AwaitGone() {
     MutexLock lock(&gone_->mutex);
     while (!gone_->gone) {

@@ -13,7 +13,7 @@
 
 namespace annulus {
 
-// A coordinator's server on loopback, without workers, and a client's connection to it.
+// A coordinator's server on loopback without workers, and a client's connection to it.
 class ServerCase : public testing::Test {
  protected:
   void SetUp() override { Start(CoordinatorServer::Options()); }

@@ -24,7 +24,7 @@ namespace {
 
 using grpc::health::v1::HealthCheckResponse;
 
-// Asks again until the answer is this one.
+// Repeats `ask` until the answer is `wanted`.
 testing::AssertionResult Becomes(const std::function<std::string()>& ask,
                                  const std::string& wanted) {
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
@@ -52,7 +52,7 @@ class ServerTest : public ServerCase {
   std::string Readiness() {
     return HealthCheckResponse::ServingStatus_Name(Health(server_->address(), "readiness"));
   }
-  // A worker that registers, and then does nothing.
+  // A worker that registers and then does nothing.
   using Stream = grpc::ClientReaderWriter<control::v1::WorkerEvent, control::v1::WorkerCommand>;
   std::unique_ptr<Stream> Register(grpc::ClientContext* context) {
     control_ = control::v1::WorkerControl::NewStub(
@@ -206,7 +206,7 @@ TEST_F(ServerTest, UnknownFieldsOfQuestionsAboutJobsAreRefused) {
 TEST_F(ServerTest, JobIsPlacedOnARegisteredWorkerAndCancelledWithItsCall) {
   auto worker_context = Context();
   auto worker = Register(worker_context.get());
-  // The Welcome is sent before readiness is told.
+  // The Welcome is sent before readiness changes.
   EXPECT_TRUE(Becomes([&] { return Readiness(); }, "SERVING"));
   auto context = Context();
   auto reader = jobs_->RunJob(context.get(), SmallRequest(/*world_size=*/0, 8, 8));
@@ -319,7 +319,7 @@ TEST_F(ServerTest, CallsOnOneConnectionAreBoundedAtEveryPort) {
 
 TEST_F(ServerTest, AWorkerThatSaysNothingLosesItsStream) {
   CoordinatorServer::Options options;
-  options.register_wait = absl::Seconds(2);  // Of the known worker, too.
+  options.register_wait = absl::Seconds(2);  // Also for the known worker.
   Start(options);
   auto known_context = Context(), silent_context = Context();
   auto known = Register(known_context.get());

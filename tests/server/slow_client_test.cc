@@ -1,4 +1,4 @@
-// A client that does not read its events loses its call and its job, and nobody else does.
+// A client that does not read its events loses its call and its job. No other client is affected.
 #include <grpcpp/grpcpp.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ using control::v1::WorkerEvent;
 
 constexpr int32_t kSteps = 20000;
 
-// A worker that does at once what it is told, without computing anything.
+// A worker that answers commands at once without computing.
 class PromptWorker {
  public:
   PromptWorker(const std::string& address, const std::string& slot)
@@ -35,7 +35,7 @@ class PromptWorker {
     WorkerEvent event;
     *event.mutable_register_() = SmallWorker(slot, "i" + slot);
     event.mutable_register_()->set_device_limit_bytes(1 << 30);
-    // A small job has many segments.
+    // With such rates a small job has many segments.
     event.mutable_register_()
         ->mutable_rates()
         ->mutable_kernels(0)
@@ -58,7 +58,7 @@ class PromptWorker {
     term_ = command.term();
     ack_ = std::max(ack_, command.id());
     std::optional<WorkerEvent> answer = AnswerTo(command, kSteps);
-    if (command.has_reserve()) {  // Nobody uploads.
+    if (command.has_reserve()) {  // No client uploads.
       *answer.emplace().mutable_shard_complete()->mutable_shard() = command.reserve().shard();
     }
     if (!answer.has_value()) return;
@@ -81,7 +81,7 @@ class SlowClientTest : public testing::Test {
   void SetUp() override {
     CoordinatorServer::Options options;
     options.address = options.control_address = "127.0.0.1:0";
-    // They do not beat.
+    // Workers send no beats.
     options.coordinator.beat_interval = absl::Seconds(100);
     options.coordinator.lease = absl::Seconds(300);
     auto server = CoordinatorServer::Start(options);
@@ -91,7 +91,7 @@ class SlowClientTest : public testing::Test {
       workers_.push_back(std::make_unique<PromptWorker>(server_->control_address(), slot));
     }
     grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // No larger windows than at first.
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // Keeps windows at their initial size.
     jobs_ = v1::Jobs::NewStub(grpc::CreateCustomChannel(
         server_->address(), grpc::InsecureChannelCredentials(), arguments));
   }
@@ -100,7 +100,7 @@ class SlowClientTest : public testing::Test {
     context->set_deadline(std::chrono::system_clock::now() + std::chrono::hours(1));
     return context;
   }
-  // Asks until two workers are there and the job is taken.
+  // Retries until two workers are registered and the job is accepted.
   std::unique_ptr<grpc::ClientReader<v1::JobEvent>> Start(
       std::unique_ptr<grpc::ClientContext>* context, v1::JobEvent* first) {
     const absl::Time deadline = absl::Now() + absl::Seconds(30);

@@ -1,4 +1,5 @@
-// Calls of a worker's data plane whose clients are slow to read their ends, or never do.
+// Calls of a worker's data plane whose clients are slow to read the end of the call, or never read
+// it.
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +35,7 @@ class SlowReaderGuardTest : public DataPlaneTest {
     options.patience = patience;
     server_ = *DataPlaneServer::Start(options);
   }
-  // Now or soon.
+  // True if the condition holds now or soon.
   static bool Holds(const std::function<bool()>& condition) {
     const absl::Time deadline = SteadyNow() + kLong;
     while (!condition() && SteadyNow() < deadline) std::this_thread::yield();
@@ -51,7 +52,7 @@ TEST_F(SlowReaderGuardTest, AReaderReceivesTheEndOfTheJob) {
   Open(id_, kRows);
   board_.Publish(id_, report_);
   grpc::ChannelArguments arguments;
-  // Sockets may hold all messages. Without the probe the window lets 64 KiB pass beyond those that
+  // Sockets may hold all messages. Without the probe, the window permits 64 KiB beyond those that
   // were read, on any machine.
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   const auto stub = v1::DataPlane::NewStub(grpc::CreateCustomChannel(
@@ -74,13 +75,13 @@ TEST_F(SlowReaderGuardTest, WhoDoesNotReadKeepsAnEndedJobsMemoryForAShortTime) {
   const std::weak_ptr<StagedShard> shard = Open(id_, 10);
   UnreadCall fetch(server_->port(), "/annulus.v1.DataPlane/FetchShard", All(id_, 10));
   ASSERT_TRUE(Holds([&] { return board_.calls() == 1; }));
-  board_.Publish(id_, report_);  // And it is being written.
+  board_.Publish(id_, report_);  // A message is being written.
   board_.Close(id_, JobEndedError("its outputs are delivered"));
   EXPECT_TRUE(fetch.EndsWithin(kLong));
   EXPECT_TRUE(Holds([&] { return shard.expired(); }));
 }
 
-// They have left the board: neither its limits nor the end of the job reach them.
+// The calls have left the board: neither its limits nor the end of the job affect them.
 TEST_F(SlowReaderGuardTest, AnswersThatNobodyReadsEndByThemselves) {
   Start({absl::Minutes(10), /*answer=*/absl::Milliseconds(50)});
   Open(id_, 10);
@@ -109,7 +110,7 @@ TEST_F(SlowReaderGuardTest, AnswersThatNobodyReadsAreCounted) {
   request.set_ticket(Ticket(id_, 10));
   const UnreadCall call(server_->port(), "/annulus.v1.DataPlane/GetShardStatus", request);
   EXPECT_TRUE(Holds([] { return SlowReaderRegistry::Get().calls() == 1; }));
-  // The request and what is missing of it.
+  // The request, and what it lacks.
   EXPECT_GT(SlowReaderRegistry::Get().bytes(), request.ByteSizeLong());
 }
 

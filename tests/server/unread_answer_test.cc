@@ -1,4 +1,4 @@
-// What calls of Jobs keep for callers who do not read is bounded, and those are let go of.
+// Memory of Jobs calls whose callers do not read is bounded, and such calls end.
 
 #include <atomic>
 #include <memory>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(20);
 
-// A worker that hears nothing and answers nothing.
+// A worker that ignores all commands.
 class DeafLink final : public LinkSink {
  public:
   void Send(Command) override {}
@@ -42,7 +42,7 @@ CoordinatorLoop::Options CoordinatorLoopOptions() {
 
 class UnreadAnswerTest : public testing::Test {
  protected:
-  // Callers who do not read are given so much time.
+  // `patience`: the time limit of callers that do not read.
   void Start(absl::Duration patience) {
     CoordinatorLoop::Options options = CoordinatorLoopOptions();
     options.plan = [this](const PlanRequest& request) { return Plan(request); };
@@ -75,7 +75,7 @@ class UnreadAnswerTest : public testing::Test {
                                      const google::protobuf::MessageLite& request) {
     return std::make_unique<UnreadCall>(port_, "/annulus.v1.Jobs/" + method, request);
   }
-  // The first job that is there.
+  // The first existing job.
   std::string AJob() {
     v1::ListJobsResponse jobs;
     for (const absl::Time end = SteadyNow() + kLong; SteadyNow() < end && jobs.jobs_size() == 0;) {
@@ -92,7 +92,7 @@ class UnreadAnswerTest : public testing::Test {
     EXPECT_TRUE(jobs_->CancelJob(&context, request, &answer).ok());
   }
 
-  // The planner's plan, which also says so much of what it did not take.
+  // The planner's plan, with long text about rejected candidates.
   PlanResult Plan(const PlanRequest& request) const {
     const PlanResult plan = MakeJobPlan(request);
     if (!plan.ok() || plan_words_ == 0) return plan;
@@ -124,7 +124,7 @@ class UnreadAnswerTest : public testing::Test {
   int port_ = 0;
 };
 
-// Their events wait for the callers, and the end behind them.
+// Their events wait for the callers, followed by the end.
 TEST_F(UnreadAnswerTest, CallsThatFollowAJobEndSoonAfterIt) {
   Start(absl::Milliseconds(50));
   const auto run = Unread("RunJob", SmallRequest(1, 8, 16));
@@ -164,7 +164,7 @@ TEST_F(UnreadAnswerTest, AnAnswerMakesRoomForOthers) {
   EXPECT_TRUE(get->EndsWithin(kLong / 2));
 }
 
-// As it was made, and as it goes out.
+// Once as it was made, and once as it is sent.
 TEST_F(UnreadAnswerTest, AnAnswerCountsTwice) {
   Start(kLong);
   const auto run = Unread("RunJob", SmallRequest(1, 8, 16));

@@ -18,7 +18,7 @@ namespace {
 constexpr uint8_t kData = 0, kHeaders = 1, kReset = 3, kSettings = 4, kPing = 6, kGoAway = 7;
 constexpr uint8_t kEndStream = 1, kAck = 1, kEndHeaders = 4;
 constexpr size_t kHeadBytes = 9;
-// Of what it may send at first.
+// Frame size, and the window that it may use at first.
 constexpr size_t kFrame = 16384, kWindow = 65535;
 
 std::string BigEndian(uint64_t number, int bytes) {

@@ -10,27 +10,26 @@
 
 namespace annulus {
 
-// A call whose caller sends its one request, of less than 64 KiB, and takes nothing of the answer,
-// in bare HTTP/2: the windows of streams are 0, which no gRPC library would say. Has a connection
-// of its own.
+// A call in plain HTTP/2 whose client sends one request of less than 64 KiB and reads nothing: its
+// stream windows are 0, which no gRPC library allows. Has its own connection.
 class UnreadCall {
  public:
-  // What else the caller does: what gRPC does, leave his side open, or answer no pings.
+  // Additional client behaviour: as gRPC does, keep its side open, or answer no pings.
   enum class Manner { kPlain, kStaysOpen, kIsDeaf };
 
-  // `port`: of this machine. `method`: "/annulus.v1.Jobs/GetJob".
+  // `port`: on this machine. `method`: "/annulus.v1.Jobs/GetJob".
   UnreadCall(int port, const std::string& method, const google::protobuf::MessageLite& request,
              Manner manner = Manner::kPlain);
   ~UnreadCall();
   UnreadCall(const UnreadCall&) = delete;
   UnreadCall& operator=(const UnreadCall&) = delete;
 
-  // Whether the server ends it within `time`.
+  // True if the server ends the call within `time`.
   bool EndsWithin(absl::Duration time);
 
  private:
   void SendFrame(uint8_t kind, uint8_t flags, uint32_t stream, absl::string_view payload);
-  // Takes what is whole of what has come.
+  // Processes all complete frames received.
   void TakeFrames();
 
   const Manner manner_;

@@ -11,8 +11,8 @@
 
 namespace annulus {
 
-// Simulated time and chance. What is due runs in the order of its time, then of its making: a seed
-// is a history.
+// Simulated time and random numbers. Due actions run by time, then by order of creation, so a seed
+// determines the history.
 class Agenda {
  public:
   explicit Agenda(uint64_t seed) : random_(seed) {}
@@ -24,7 +24,7 @@ class Agenda {
   void At(absl::Time when, std::function<void()> what) {
     due_.emplace(std::make_pair(std::max(when, now_), ++last_), std::move(what));
   }
-  // Runs the next thing, if it is due by `end`; else the time is `end`.
+  // Runs the next action if it is due by `end`; otherwise sets the time to `end`.
   bool RunOne(absl::Time end) {
     if (due_.empty() || due_.begin()->first.first > end) {
       now_ = std::max(now_, end);
@@ -36,7 +36,7 @@ class Agenda {
     return true;
   }
 
-  // Chance. Not the library's distributions, which differ between libraries.
+  // Random numbers. Does not use the library's distributions, which differ between libraries.
   uint64_t Bits() { return random_(); }
   int64_t Below(int64_t n) {
     return n <= 0 ? 0 : static_cast<int64_t>(random_() % static_cast<uint64_t>(n));
@@ -44,7 +44,7 @@ class Agenda {
   bool Chance(double probability) {
     return static_cast<double>(random_() >> 11) * 0x1.0p-53 < probability;
   }
-  // Mostly short, sometimes long, as networks are.
+  // Mostly short, sometimes long, like network delays.
   absl::Duration Delay(absl::Duration typical) {
     const int64_t scale = Chance(0.05) ? 10 : 1;
     return typical * (scale * (1 + Below(1000))) / 1000;

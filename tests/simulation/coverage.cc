@@ -17,9 +17,9 @@ struct Expected {
   std::vector<const char*> states;
 };
 
-// What can happen. Not listed, because it cannot: a worker reports nothing of a shard after it was
-// told to drop it, except Dropped and what was on its way (hence "dropping", and "over" where the
-// worker was lost meanwhile).
+// Possible pairs. Impossible ones are not listed: after a worker was ordered to drop a shard, it
+// reports only Dropped and what was in transit (hence "dropping", and "over" if the worker was lost
+// meanwhile).
 const std::vector<Expected>& Reachable() {
   static const auto* table = new std::vector<Expected>{
       {"ShardComplete", {"uploading", "dropping"}},
@@ -120,7 +120,7 @@ const char* StateOfService(const CoordinatorTables& tables) {
   return tables.draining ? "draining" : tables.ready ? "serving" : "unready";
 }
 
-// Of a call that may be a job's or a dry run's.
+// For a call of a job or of a dry run.
 std::string StateOfCall(const CoordinatorTables& tables, int64_t call) {
   for (const auto& [number, job] : tables.jobs.all()) {
     if (job.owners.count(call) + job.watchers.count(call) > 0) return StateOf(&job);

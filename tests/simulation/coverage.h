@@ -11,15 +11,15 @@
 
 namespace annulus {
 
-// Which events have met the coordinator in which states: of the run, group, worker, job, call or
-// plan that an event speaks of, and of the service where it speaks of none.
+// Counts which events the coordinator received in which states: of the run, group, worker, job,
+// call or plan that an event is about, or of the service.
 class EventCoverage {
  public:
-  // Before the coordinator handles the event.
+  // Call before the coordinator handles the event.
   void Note(const CoordinatorTables& tables, const Event& event);
   void Add(const EventCoverage& other);
 
-  // Pairs that can happen, by the protocol and the worker's own state machine, and have not.
+  // Pairs that the protocol and the worker's state machine allow, but that have not occurred.
   std::vector<std::string> Missing() const;
   // One line for each event: its states with their counts.
   std::string Table() const;
@@ -28,7 +28,7 @@ class EventCoverage {
   void Count(const std::string& event, const std::string& state) { ++counts_[{event, state}]; }
   void NoteWorker(const CoordinatorTables& tables, const event::WorkerSaid& said);
   void NoteOfService(const CoordinatorTables& tables, const Event& event);
-  // Of the job that keeps the state that `submission` names, if it names one.
+  // For the job whose kept state `submission` names, if any.
   void NoteState(const std::string& event, const CoordinatorTables& tables,
                  const Submission& submission);
 

@@ -175,7 +175,7 @@ absl::Status Invariants::CheckGroups(const CoordinatorTables& tables) {
       if (tables.workers.Find(member) == nullptr)
         return Broken(6, "a lost worker in group ", number);
     }
-    // What a worker reports of a generation must never be taken for another's.
+    // A report about one generation must never be attributed to another.
     if (number <= highest_generation_ && generations_.count(number) == 0) {
       return Broken(6, "generation ", number, " comes after ", highest_generation_);
     }

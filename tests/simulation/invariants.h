@@ -11,10 +11,10 @@
 
 namespace annulus {
 
-// What must hold of a coordinator after every event. Keeps what it needs of the past.
+// Invariants of a coordinator after every event. Stores the history that they need.
 class Invariants {
  public:
-  // The first thing that is wrong, if any.
+  // The first violation, if any.
   absl::Status Check(const CoordinatorTables& tables);
 
  private:
@@ -28,17 +28,17 @@ class Invariants {
   int64_t term_ = 0;
   int64_t highest_generation_ = 0;
   std::set<int64_t> generations_;                // At the last check.
-  std::map<std::string, v1::Job::State> ended_;  // By job id.
+  std::map<std::string, v1::Job::State> ended_;  // Key: job id.
 };
 
-// All that events can change beside times and numbers of messages: equal before and after an event
-// that must change nothing.
+// Everything that events can change, except times and counts of messages. Equal before and after an
+// event without effect.
 std::string Snapshot(const CoordinatorTables& tables);
 
-// The live run that a worker's report of a failed shard is about, or 0. Such a run
-// must end at once: else its job would only end by its deadline.
+// The live run that a worker's report of a failed shard is about, or 0. Such a run must end at
+// once: otherwise its job would end only by its deadline.
 int64_t FailingRun(const CoordinatorTables& tables, const Event& event);
-// nullptr: it is over.
+// nullptr if the run is over.
 const RunRecord* RunNumbered(const CoordinatorTables& tables, int64_t number);
 
 }  // namespace annulus

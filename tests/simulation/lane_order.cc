@@ -10,7 +10,7 @@ namespace {
 
 using control::v1::WorkerCommand;
 
-// What a lane runs, the same for every rank.
+// The command that a lane runs, equal for every rank.
 std::string LaneCommand(const WorkerCommand& command) {
   WorkerCommand same = command;
   same.clear_id();

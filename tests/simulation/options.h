@@ -8,31 +8,32 @@
 
 namespace annulus {
 
-// A bug that the simulation adds to a right coordinator, to the messages around it or to its state,
-// to see that the checks find it.
+// A bug that the simulation adds to the coordinator, its messages or its state, to show that the
+// checks find it.
 enum class Planted : uint8_t {
   kNone,
-  kTwoEnds,       // A terminal state is told twice.
-  kSwappedLanes,  // One worker gets two lane commands in the other order.
-  kEarlyRelease,  // Workers say Dropped before they have freed the shard.
-  kLostDrop,      // A Drop never reaches a worker's tables.
-  kGhost,         // An event of a lost incarnation is passed on as its successor's.
-  kKeptBytes,     // The ledger skips a release.
+  kTwoEnds,       // A terminal state is reported twice.
+  kSwappedLanes,  // One worker gets two lane commands in reverse order.
+  kEarlyRelease,  // Workers report Dropped before they have freed the shard.
+  kLostDrop,      // A Drop does not reach a worker's tables.
+  kGhost,         // An event of a lost incarnation is delivered as its successor's.
+  kKeptBytes,     // The memory ledger skips a release.
 };
 
 struct SimOptions {
   uint64_t seed = 1;
   int workers = 4;  // At most 8.
   int jobs = 12;
-  // Faults of processes and streams; without them only clients misbehave.
+  // Faults of processes and streams. Without them only clients misbehave.
   bool faults = true;
   bool coordinator_restarts = true;
   size_t max_queued_jobs = 8;
   int32_t solo_jobs_per_worker = 2;
-  absl::Duration length = absl::Seconds(25);     // While jobs come and faults happen.
-  absl::Duration settling = absl::Seconds(150);  // After it everything must have come to rest.
+  absl::Duration length = absl::Seconds(25);  // Period in which jobs arrive and faults occur.
+  // Period afterwards, at whose end everything must be idle.
+  absl::Duration settling = absl::Seconds(150);
   Planted planted = Planted::kNone;
-  bool fingerprint = false;  // Keep one of every event, action and state: slow.
+  bool fingerprint = false;  // Compute a fingerprint of all events, actions and states. Slow.
 };
 
 }  // namespace annulus

@@ -47,7 +47,7 @@ v1::RunJobRequest SimClients::NewRequest() {
   return request;
 }
 
-// Gradients of a job that keeps its state, or has kept it, or will.
+// Gradients of a job that keeps, has kept or will keep its state.
 v1::RunJobRequest SimClients::NewGradients() {
   const auto& [job_id, forward] = kept_[agenda_->Below(kept_.size())];
   v1::RunJobRequest request = forward;
@@ -66,7 +66,7 @@ void SimClients::Submit() {
     request = NewGradients();
   } else if (!named_.empty() && agenda_->Chance(0.3)) {
     request = named_[agenda_->Below(named_.size())];
-    // Not always the same content.
+    // Sometimes with other content.
     if (agenda_->Chance(0.1)) request.mutable_spec()->mutable_sequences(0)->set_q_len(61);
   } else {
     request = NewRequest();
@@ -76,7 +76,7 @@ void SimClients::Submit() {
     }
   }
   Send(request);
-  // Some do not wait for an answer: what they ask for again is under way.
+  // Some do not wait for an answer: they repeat a request whose job is running.
   if (request.request_id().empty() || behave_ || !agenda_->Chance(0.3)) return;
   agenda_->After(agenda_->Delay(absl::Milliseconds(600)), [this, request] { Send(request); });
 }
@@ -100,7 +100,7 @@ std::string SimClients::AnyJob() {
                                                : jobs_[agenda_->Below(jobs_.size())];
 }
 
-// Things that clients do to their own jobs and to each other's.
+// Random operations of clients on their own jobs and on each other's.
 void SimClients::Disturb(int64_t number) {
   if (agenda_->Chance(0.25)) {
     agenda_->After(agenda_->Delay(absl::Milliseconds(1500)), [this, number] {
@@ -142,7 +142,7 @@ void SimClients::LookAround() {
   PlanJob();
 }
 
-// Of a job, or of gradients of one that keeps its state.
+// Plans a job, or gradients of one that keeps its state.
 void SimClients::PlanJob() {
   const bool gradients = !kept_.empty() && agenda_->Chance(0.5);
   const v1::RunJobRequest request = gradients ? NewGradients() : NewRequest();
@@ -151,7 +151,7 @@ void SimClients::PlanJob() {
   const int64_t number = ++last_call_;
   Ask(event::PlanJob{number, "anonymous", *std::move(submission)});
   if (behave_ || !agenda_->Chance(0.3)) return;
-  // The plan may be on its way to a client that is gone.
+  // The plan may be in transit to a client that is gone.
   agenda_->After(agenda_->Delay(absl::Milliseconds(100)), [this, number] {
     asked_.erase(number);
     around_->Tell(event::CallGone{number});

@@ -18,11 +18,11 @@
 
 namespace annulus {
 
-// What simulated clients need of the rest of the simulation.
+// The simulation as its clients use it.
 class ClientSurroundings {
  public:
   virtual ~ClientSurroundings() = default;
-  // The coordinator; false where there is none that hears.
+  // Sends to the coordinator. False if none is running.
   virtual bool Tell(Event event) = 0;
   virtual void Upload(const std::string& endpoint, const ShardId& id) = 0;
   virtual void Abandon(const std::string& endpoint, const ShardId& id) = 0;
@@ -30,21 +30,21 @@ class ClientSurroundings {
   virtual void ClientViolation(const std::string& what) = 0;
 };
 
-// Clients of all manners: patient and impatient, detached, retrying under one request_id, keeping
-// state and using it, watching, cancelling, asking what a job would be, vanishing, slow. They check
-// what they are told: numbered events, one end, nothing after it, one answer to each question.
+// Clients of all kinds: patient and impatient, detached, retrying with one request_id, keeping and
+// using state, watching, cancelling, requesting plans, vanishing, slow. They check their events:
+// numbered, one end, nothing after it, one answer to each unary call.
 class SimClients {
  public:
   SimClients(const CoordinatorOptions& options, int workers, Agenda* agenda,
              ClientSurroundings* around);
 
-  // A new job, or an old one's request again.
+  // A new job, or the request of an old one again.
   void Submit();
-  // Questions about all jobs, the service, and a job that could be.
+  // Calls about all jobs, the service, and a possible job.
   void LookAround();
-  // From now on clients do what they should.
+  // From now on clients behave correctly.
   void Behave() { behave_ = true; }
-  // The coordinator is gone and every call with it.
+  // The coordinator and all calls are gone.
   void LoseCalls();
 
   void OnEvent(int64_t call, const v1::JobEvent& event);
@@ -53,7 +53,7 @@ class SimClients {
 
   // Calls that have not ended.
   size_t open() const { return calls_.size() + asked_.size(); }
-  // How jobs ended, by reason; "OK" too.
+  // Number of jobs by the reason of their end, including "OK".
   const std::map<std::string, int>& ends() const { return ends_; }
 
  private:
@@ -87,10 +87,10 @@ class SimClients {
   int64_t last_call_ = 0;
   int64_t last_request_ = 0;
   std::map<int64_t, Call> calls_;
-  std::set<int64_t> asked_;  // Unary calls without their answer.
+  std::set<int64_t> asked_;  // Unary calls without an answer yet.
   std::vector<std::string> jobs_;
   std::vector<v1::RunJobRequest> named_;
-  // Jobs that keep their state, with their requests.
+  // Jobs with kept state, and their requests.
   std::vector<std::pair<std::string, v1::RunJobRequest>> kept_;
   std::map<std::string, int> ends_;
 };

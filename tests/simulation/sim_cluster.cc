@@ -18,7 +18,7 @@ using control::v1::WorkerEvent;
 
 namespace {
 
-constexpr size_t kMostActions = 20000;  // Of one event.
+constexpr size_t kMostActions = 20000;  // The most actions of one event.
 
 CoordinatorOptions OptionsFor(const SimOptions& options) {
   CoordinatorOptions coordinator;
@@ -36,7 +36,7 @@ CoordinatorOptions OptionsFor(const SimOptions& options) {
   return coordinator;
 }
 
-// With the entries of its maps in one order.
+// Map entries are in a fixed order.
 std::string Text(const google::protobuf::Message& message) {
   std::string text;
   google::protobuf::io::StringOutputStream stream(&text);
@@ -97,7 +97,7 @@ PlanResult SimCluster::MakePlan(const PlanRequest& request) const {
   auto plan = std::make_shared<JobPlan>();
   const Submission& job = *request.submission;
   plan->execution = request.execution;
-  // AUTO takes what the request's size says, so that all sizes occur.
+  // AUTO chooses by the request's size, so that all sizes occur.
   if (plan->execution.world_size == 0) {
     plan->execution.world_size = request.sizes[job.spec.q_rows() % request.sizes.size()];
   }
@@ -114,7 +114,7 @@ PlanResult SimCluster::MakePlan(const PlanRequest& request) const {
 
 bool SimCluster::Tell(Event event) {
   if (coordinator_ == nullptr || stopped_) {
-    // A dead coordinator answers nobody.
+    // A dead coordinator does not answer.
     if (const auto* run = std::get_if<event::RunJob>(&event)) {
       clients_.OnFinish(run->call, absl::UnavailableError("no coordinator"));
     } else if (const auto* watch = std::get_if<event::WatchJob>(&event)) {
@@ -174,7 +174,7 @@ void SimCluster::Perform(Action action) {
   } else if (auto* close = std::get_if<action::CloseConnection>(&action)) {
     auto it = links_.find(close->connection);
     if (it == links_.end() || !it->second.open) return;
-    // What was sent before arrives before.
+    // Earlier messages arrive earlier.
     SendDown(close->connection,
              [status = close->status](SimWorker& worker) { worker.LinkIsClosed(status); });
     it->second.open = false;
@@ -208,7 +208,7 @@ void SimCluster::PerformCommand(const action::SendCommand& send) {
   auto it = links_.find(send.connection);
   if (it == links_.end() || !it->second.open) return;
   const WorkerCommand command = Whole(send.command);
-  // At the start groups follow the workers that are still registering.
+  // At the start, groups change with the workers that are still registering.
   if (command.has_abort_group() && agenda_.now() > started_ + absl::Seconds(3)) ++aborts_;
   if (options_.planted == Planted::kLostDrop && command.has_drop() && agenda_.Chance(0.2)) {
     WorkerCommand nothing = command;

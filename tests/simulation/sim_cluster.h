@@ -20,18 +20,18 @@
 namespace annulus {
 
 // A whole cluster in one thread: the real coordinator, the real worker agents, streams between them
-// that delay and break, clients, faults. Everything follows from the seed.
+// with delays and failures, clients and faults. The seed determines everything.
 class SimCluster : private SimSurroundings, private ClientSurroundings {
  public:
   explicit SimCluster(SimOptions options);
 
-  // The first thing that went wrong; OK when nothing did.
+  // The first error, or OK.
   absl::Status Run();
 
   const EventCoverage& coverage() const { return coverage_; }
   int64_t events() const { return events_; }
-  // Of all that the coordinator was told, did and was, with its times; where the options ask for
-  // it.
+  // Fingerprint of all inputs, actions and states of the coordinator, with their times; set if the
+  // options request it.
   size_t fingerprint() const { return fingerprint_; }
   const std::map<std::string, int>& ends() const { return clients_.ends(); }
 
@@ -39,12 +39,12 @@ class SimCluster : private SimSurroundings, private ClientSurroundings {
   struct Link {
     SimWorker* worker = nullptr;
     bool open = true;
-    bool known = false;             // To the coordinator.
-    absl::Time last_up, last_down;  // Deliveries, which keep their order.
+    bool known = false;             // Known to the coordinator.
+    absl::Time last_up, last_down;  // Times of the last deliveries, which keep their order.
     absl::Time stalled_until = absl::InfinitePast();
   };
 
-  // The coordinator.
+  // Functions of the coordinator.
   void StartCoordinator();
   void CrashCoordinator();
   void Handle(Event event);
@@ -93,7 +93,7 @@ class SimCluster : private SimSurroundings, private ClientSurroundings {
   CoordinatorOptions coordinator_options_;
   std::unique_ptr<CoordinatorState> coordinator_;
   std::unique_ptr<Invariants> invariants_;
-  int64_t life_ = 0;  // Of the coordinator.
+  int64_t life_ = 0;  // Counts coordinator processes.
   absl::Time tick_at_ = absl::InfiniteFuture();
   bool stopped_ = false;
   bool healed_ = false;
@@ -105,16 +105,16 @@ class SimCluster : private SimSurroundings, private ClientSurroundings {
 
   struct Meeting {
     size_t ranks = 0;
-    std::map<std::string, SimWorker*> arrived;  // By slot: an order that every run has.
+    std::map<std::string, SimWorker*> arrived;  // By slot: the same order in every run.
   };
   std::map<std::string, Meeting> meetings_;
 
   LaneOrder lane_order_;
-  std::map<int64_t, control::v1::WorkerCommand> swapped_;  // Held back, by link.
+  std::map<int64_t, control::v1::WorkerCommand> swapped_;  // Delayed commands, by link.
   absl::Time started_;
   int aborts_ = 0;
 
-  std::vector<event::WorkerSaid> said_;  // Some of what workers have said.
+  std::vector<event::WorkerSaid> said_;  // Some past events of workers.
   EventCoverage coverage_;
   int64_t events_ = 0;
   size_t fingerprint_ = 0;

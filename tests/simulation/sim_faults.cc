@@ -1,5 +1,4 @@
-// Another part of SimCluster: what goes wrong, and what must hold when everything has come to
-// rest.
+// Another part of SimCluster: faults, and the conditions when everything is idle.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -19,16 +18,16 @@ void SimCluster::OneFault() {
     case 1:  // The stream breaks.
       if (link != 0) BreakLink(link, absl::UnavailableError("the stream broke"));
       return;
-    case 2:  // The stream hangs, perhaps longer than a lease.
+    case 2:  // The stream hangs, possibly longer than a lease.
       if (link != 0) links_[link].stalled_until = agenda_.now() + agenda_.Delay(absl::Seconds(5));
       return;
-    case 3:  // The process dies and is started anew.
+    case 3:  // The process dies and restarts.
       if (worker.alive()) worker.Crash();
       agenda_.After(agenda_.Delay(absl::Seconds(2)), [&worker] {
         if (!worker.alive()) worker.Start();
       });
       return;
-    case 4:  // The process stops for a while, or is told to leave.
+    case 4:  // The process stops for a while, or is ordered to leave.
       if (agenda_.Chance(0.5)) return worker.Pause(agenda_.Delay(absl::Seconds(4)));
       if (worker.alive()) worker.Terminate();
       agenda_.After(agenda_.Delay(absl::Milliseconds(100)), [this, &worker] {
@@ -44,13 +43,13 @@ void SimCluster::OneFault() {
     case 5:  // The coordinator dies.
       if (coordinator_ != nullptr && agenda_.Chance(0.5)) CrashCoordinator();
       return;
-    case 6:  // The coordinator is told to end.
+    case 6:  // The coordinator is ordered to end.
       if (coordinator_ != nullptr && agenda_.Chance(0.5)) DrainCoordinator();
       return;
   }
 }
 
-// Some who tell it to end tell it twice, and clients go on asking.
+// Sometimes it is ordered twice, and clients continue to send.
 void SimCluster::DrainCoordinator() {
   Handle(event::Drain{});
   if (stopped_) return;
@@ -134,7 +133,7 @@ absl::Status SimCluster::Run() {
   }
   if (wrong_.ok()) Heal();
   const absl::Time rest = agenda_.now() + options_.settling;
-  // The same members are looked at again when a worker that was leaving has come back.
+  // The same members are considered again when a leaving worker has returned.
   for (int i = 1; i <= 4; ++i) agenda_.After(options_.settling * i / 8, [this] { Heal(); });
   while (wrong_.ok() && agenda_.RunOne(rest)) {
   }
@@ -150,7 +149,7 @@ std::map<int64_t, PoolBytes> SimCluster::UsedBytes() const {
   return used;
 }
 
-// As if a release had been forgotten: what has become free on a worker is claimed again.
+// Imitates a forgotten release: memory that was freed on a worker is reserved again.
 void SimCluster::KeepBytes(const std::map<int64_t, PoolBytes>& before) {
   constexpr int64_t kNoRun = -1;
   auto& tables = const_cast<CoordinatorTables&>(coordinator_->tables());
@@ -161,7 +160,7 @@ void SimCluster::KeepBytes(const std::map<int64_t, PoolBytes>& before) {
   }
 }
 
-// Now and then nobody reads them.
+// Occasionally no client reads them.
 void SimCluster::OutputsPublished(SimWorker& worker, const ShardId& id) {
   if (agenda_.Chance(0.02)) worker.Abandon(id);
 }

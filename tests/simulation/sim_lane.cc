@@ -1,4 +1,4 @@
-// The second half of SimWorker: its lane.
+// The second part of SimWorker: its lane.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -49,7 +49,8 @@ void SimWorker::Command(const WorkerCommand& command) {
   RunLane();
 }
 
-// Overtakes the lane: what is queued for the group is void, and what the lane is at is cut off.
+// Overtakes the lane: queued commands of the group are void, and its current command is
+// interrupted.
 void SimWorker::AbortGroup(const GroupId& group) {
   connected_.erase(group);
   const bool running = lane_busy_ && GroupOf(lane_.front()) == group;
@@ -82,7 +83,7 @@ void SimWorker::RunLane() {
     return;
   }
   const bool runs = command.has_run_segment();
-  // What is left of a group that has gone is passed over.
+  // Remaining commands of a closed group are skipped.
   if (runs && connected_.count(GroupOf(command)) == 0) return LaneIsDone();
   operation_ = OperationOf(command);
   const auto shard = runs ? shards_.find(IdOf(command.run_segment().shard())) : shards_.end();
@@ -118,7 +119,7 @@ void SimWorker::OperationDone(const std::string& operation) {
         shards_[IdOf(run.shard())].device = 0;
         WorkerEvent ready;
         *ready.mutable_output_ready()->mutable_shard() = run.shard();
-        // Its tasks have failed somewhere on the way; it has gone on for the others' sake.
+        // Its tasks failed earlier; it has continued for the others.
         if (faults && agenda_->Chance(0.03)) ready = FailedShard(IdOf(run.shard()), "BAD_TILE");
         Later(absl::Milliseconds(1), [this, ready] { Tell(ready); });
       }

@@ -1,5 +1,5 @@
-// Another part of SimCluster: the streams between the coordinator and its workers, and where ranks
-// meet.
+// Another part of SimCluster: the streams between the coordinator and its workers, and the
+// collective operations of ranks.
 #include <algorithm>
 #include <iterator>
 #include <utility>
@@ -14,7 +14,7 @@ using control::v1::WorkerEvent;
 
 namespace {
 
-constexpr size_t kRemembered = 200;  // Of what workers have said.
+constexpr size_t kRemembered = 200;  // The number of remembered events of workers.
 
 }  // namespace
 
@@ -33,7 +33,7 @@ void SimCluster::SendDown(int64_t number, std::function<void(SimWorker&)> what) 
       {link.last_down, link.stalled_until, agenda_.now() + agenda_.Delay(absl::Milliseconds(3))});
   SimWorker* worker = link.worker;
   agenda_.At(link.last_down, [this, number, worker, what = std::move(what)] {
-    // A stream that the worker has given up brings nothing any more.
+    // A stream that the worker has abandoned delivers nothing.
     auto it = links_.find(number);
     if (it != links_.end() && worker->alive()) what(*worker);
   });
@@ -50,8 +50,8 @@ void SimCluster::OpenLink(SimWorker& worker) {
   }
 }
 
-// By the worker: the coordinator hears of it after a while. What is still on its way by one that
-// the coordinator has closed finds nobody.
+// Closed by the worker: the coordinator is notified after a delay. Messages on a stream that the
+// coordinator has closed are lost.
 void SimCluster::CloseLink(SimWorker& worker) {
   const int64_t number = LinkOf(worker);
   const Link link = number == 0 ? Link() : links_[number];
@@ -66,7 +66,7 @@ void SimCluster::CloseLink(SimWorker& worker) {
   });
 }
 
-// By the network: both sides hear of it.
+// Broken by the network: both sides are notified.
 void SimCluster::BreakLink(int64_t number, absl::Status status) {
   Link& link = links_[number];
   SimWorker* worker = link.worker;
@@ -97,20 +97,20 @@ void SimCluster::SendEvent(SimWorker& worker, WorkerEvent event) {
   });
 }
 
-// Messages of the past, on their old streams, of their old terms: they must change nothing.
+// Sends old messages, on their old streams, with their old terms. They must have no effect.
 void SimCluster::TellStale() {
   if (coordinator_ == nullptr || stopped_ || said_.empty()) return;
   event::WorkerSaid said = said_[agenda_.Below(said_.size())];
   if (said.event.has_register_()) return;
   const CoordinatorTables& tables = coordinator_->tables();
-  // Time may have something to do: before the comparison.
+  // Timers may be due, so they run before the comparison.
   Handle(event::Tick{});
   const std::string before = Snapshot(tables);
   const bool of_term = said.event.term() == tables.term;
   const bool current = of_term && links_.count(said.connection) != 0;
   const auto& workers = tables.workers.all();
-  // Whatever comes by its stream in the present term, a suspect worker is back, also by one of
-  // whose end the coordinator has not heard.
+  // Any message on its stream in the current term makes a suspect worker live again, also on a
+  // stream whose end the coordinator has not seen.
   const bool awaited = std::any_of(workers.begin(), workers.end(), [&](const auto& entry) {
     return entry.second.suspect && entry.second.connection == said.connection;
   });
@@ -136,7 +136,7 @@ void SimCluster::Arrive(const std::string& operation, size_t ranks, SimWorker& w
   Meeting& meeting = meetings_[operation];
   meeting.ranks = ranks;
   meeting.arrived[worker.slot()] = &worker;
-  // A rank waits for its peers only so long; a broken link looks the same.
+  // A rank waits for its peers for a limited time. A broken link has the same effect.
   const bool breaks = worker.faults && agenda_.Chance(0.01);
   const absl::Duration patience = breaks ? absl::Milliseconds(30) : absl::Seconds(8);
   agenda_.After(patience, [this, operation, &worker] {

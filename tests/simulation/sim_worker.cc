@@ -101,7 +101,7 @@ void SimWorker::Handle(AgentEvent event) {
 void SimWorker::ScheduleTick() {
   if (agent_ == nullptr) return;
   const absl::Time wake = agent_->NextWake();
-  // Its clock would tick without a pause.
+  // Its timer would fire without a pause.
   if (wake <= agenda_->now()) around_->Violation(absl::StrCat(slot_, " never sleeps"));
   if (wake == absl::InfiniteFuture() || (tick_at_ <= wake && tick_at_ > agenda_->now())) return;
   tick_at_ = wake;
@@ -159,7 +159,7 @@ void SimWorker::Perform(AgentAction action) {
 
 void SimWorker::Open(const control::v1::Reserve& reserve) {
   const ShardId id = IdOf(reserve.shard());
-  // Nothing is held then, and nothing will be freed.
+  // Nothing is reserved then, and nothing will be freed.
   if (faults && agenda_->Chance(0.005)) {
     return Report(FailedShard(id, "INVALID_PLAN"), absl::Milliseconds(1));
   }
@@ -295,8 +295,8 @@ void SimWorker::Close(const ShardId& id) {
   it->second.closing = true;
   for (const auto& [other, held] : shards_) {
     if (!(held.lender == id) || held.closing) continue;
-    // Who lets go of everything does so in any order, and so does a coordinator that finds what an
-    // earlier one has left.
+    // A worker that releases everything does so in any order, and so does a coordinator that finds
+    // shards of an earlier one.
     if (!agent_->fenced() && !agent_->exited() && held.term == term_) {
       around_->Violation(absl::StrCat("a shard on ", slot_, " is dropped while it lends"));
     }
@@ -317,7 +317,7 @@ bool SimWorker::InLane(const ShardId& id) const {
 
 void SimWorker::Free(const ShardId& id) {
   if (shards_.count(id) == 0) return;
-  // The lane still works on it, or on what it lends: its memory goes when the lane lets go.
+  // The lane still uses the shard, or what it lends. Its memory is freed afterwards.
   if (InLane(id) || Lends(id)) return Later(absl::Milliseconds(20), [this, id] { Free(id); });
   shards_.erase(id);
   Handle(ShardFreed{id});

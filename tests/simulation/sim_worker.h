@@ -21,7 +21,7 @@ class SimWorker;
 v1::Error SimFailure(const char* reason);
 control::v1::WorkerEvent FailedShard(const ShardId& id, const char* reason);
 
-// What a simulated worker needs of the rest of the simulation.
+// The simulation as its workers use it.
 class SimSurroundings {
  public:
   virtual ~SimSurroundings() = default;
@@ -29,18 +29,17 @@ class SimSurroundings {
   virtual void OpenLink(SimWorker& worker) = 0;
   virtual void CloseLink(SimWorker& worker) = 0;
   virtual void SendEvent(SimWorker& worker, control::v1::WorkerEvent event) = 0;
-  // All ranks of an operation of a group must arrive before any is done.
+  // All ranks of a group operation must arrive before it is done.
   virtual void Arrive(const std::string& operation, size_t ranks, SimWorker& worker) = 0;
-  virtual void Leave(
-      SimWorker& worker) = 0;  // It arrives at nothing that it has not been done with.
+  virtual void Leave(SimWorker& worker) = 0;  // The worker leaves all operations that are not done.
   virtual void OutputsPublished(SimWorker& worker, const ShardId& id) = 0;
   // A lane begins a command.
   virtual void LaneBegins(SimWorker& worker, const control::v1::WorkerCommand& command) = 0;
   virtual void Violation(const std::string& what) = 0;
 };
 
-// The real AgentState over simulated memory, lanes and communicators. A process: it can crash, be
-// paused and start anew.
+// The real AgentState with simulated memory, lanes and communicators. A process that can crash,
+// pause and restart.
 class SimWorker {
  public:
   struct Limits {
@@ -51,8 +50,8 @@ class SimWorker {
 
   const std::string& slot() const { return slot_; }
   bool alive() const { return agent_ != nullptr; }
-  bool faults = true;       // Whether its lane may break by itself.
-  bool frees_late = false;  // A planted bug: it says that a shard is freed before it is.
+  bool faults = true;       // True if its lane may fail by itself.
+  bool frees_late = false;  // A planted bug: reports a shard as freed before it is.
 
   // The process.
   void Start();
@@ -64,7 +63,7 @@ class SimWorker {
   void Receive(control::v1::WorkerCommand command);
   void LinkIsClosed(absl::Status status);
 
-  // From clients; nothing happens where the shard is not open.
+  // From clients. No effect if the shard is not open.
   void Upload(const ShardId& id);
   void Abandon(const ShardId& id);
   void Fetch(const ShardId& id);
@@ -78,7 +77,7 @@ class SimWorker {
   bool holds_nothing() const { return shards_.empty() && lane_.empty(); }
   const AgentState* agent() const { return agent_.get(); }
 
-  // Work that the real planner and the real worker agree on.
+  // Stands for values on which the real planner and worker agree.
   static int64_t DeviceBytes(int64_t rows) { return 100 + rows; }
 
  private:
@@ -87,20 +86,20 @@ class SimWorker {
     int64_t staging = 0, device = 0;
     int64_t device_needed = 0;
     int64_t output = 0;
-    int64_t term = 0;  // In which it was reserved.
-    ShardId lender;    // Of what it borrows; nobody's where it borrows nothing.
-    bool ran = false;  // Solo.
+    int64_t term = 0;  // The term of its Reserve.
+    ShardId lender;    // The lender, or an empty id.
+    bool ran = false;  // For solo shards.
     bool published = false;
     bool closing = false;
   };
 
   void Handle(AgentEvent event);
   void Report(control::v1::WorkerEvent fact, absl::Duration typical);
-  // To the agent, and to the rest of the worker.
+  // Reports to the agent, and to the rest of the worker.
   void Tell(const control::v1::WorkerEvent& fact);
   void Perform(AgentAction action);
   void ScheduleTick();
-  // In this life of the process only, and not while it is paused.
+  // Runs only in this process's life, and not while it is paused.
   void Later(absl::Duration delay, std::function<void()> what);
 
   void Open(const control::v1::Reserve& reserve);
@@ -126,13 +125,13 @@ class SimWorker {
   bool serves_bf16x3_ = false;
   absl::Time paused_until_ = absl::InfinitePast();
   int64_t stream_ = 0;
-  int64_t term_ = 0;  // The highest that it has seen.
+  int64_t term_ = 0;  // The highest term seen.
   absl::Time tick_at_ = absl::InfiniteFuture();
   std::unique_ptr<AgentState> agent_;
   std::map<ShardId, Held> shards_;
-  std::deque<control::v1::WorkerCommand> lane_;  // The first one is being run.
+  std::deque<control::v1::WorkerCommand> lane_;  // The first command is running.
   bool lane_busy_ = false;
-  std::string operation_;  // That the lane is at.
+  std::string operation_;  // The lane's current operation.
   std::set<GroupId> connected_;
 };
 

@@ -19,15 +19,15 @@ namespace {
 struct Arguments {
   uint64_t first = 1;
   uint64_t histories = 1200;
-  uint64_t seed = 0;  // 0: none asked for.
+  uint64_t seed = 0;  // 0: not set.
 };
 Arguments arguments;
 
 constexpr int kMostFailures = 5;
 
-// Each drawn by itself, so that all meet one another.
+// Each option is drawn independently, so that all combinations occur.
 SimOptions OptionsOf(uint64_t seed) {
-  std::mt19937_64 random(~seed);  // The history's own chance begins with `seed`.
+  std::mt19937_64 random(~seed);  // The history's own random numbers begin with `seed`.
   SimOptions options;
   options.seed = seed;
   options.workers = 1 + static_cast<int>(random() % 8);
@@ -66,7 +66,7 @@ TEST(Simulation, InvariantsHoldAfterEveryEventOfEveryHistory) {
   for (const std::string& pair : coverage.Missing()) ADD_FAILURE() << "never happened: " << pair;
 }
 
-// The same seed is the same history: every event, action and state of it.
+// The same seed gives the same history: every event, action and state.
 TEST(Simulation, IsDeterministic) {
   std::set<size_t> fingerprints;
   for (const uint64_t seed : {7, 9, 16}) {
@@ -86,7 +86,7 @@ TEST(Simulation, IsDeterministic) {
 
 struct Bug {
   Planted planted;
-  const char* found;  // What the check that is meant to find it says.
+  const char* found;  // The error of the check that should find it.
 };
 
 class PlantedBug : public testing::TestWithParam<Bug> {};

@@ -144,7 +144,7 @@ TEST(LimitsPageTest, TheDocsSayWhatTheSourcesSay) {
   EXPECT_EQ(Said(), values);
 }
 
-// Else the gateway of a large cluster would make and drop connections all the time.
+// Otherwise the gateway of a large cluster would create and drop connections all the time.
 TEST(LimitsTest, AChannelIsKeptToEveryWorker) {
   EXPECT_GE(Channels::kMaxChannels, static_cast<size_t>(CoordinatorOptions().max_workers));
 }

@@ -16,7 +16,7 @@ std::string File(const std::string& path) {
   return content.str();
 }
 
-// The pictures in the docs are what the schedules say today. To draw them again:
+// The pictures in the docs show the current schedules. To draw them again:
 //   bazel run //tools/draw_schedule -- --documented $PWD/docs/pictures
 TEST(SchedulePictureTest, ThePicturesInTheDocsAreTheSchedules) {
   const std::string page = File("docs/explanation/strategies.md");

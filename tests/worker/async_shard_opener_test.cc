@@ -18,7 +18,7 @@ class OpeningsTest : public testing::Test {
     MutexLock lock(&mutex_);
     noted_.push_back(what);
   }
-  // Its opening passes the gate.
+  // Begins an opening that passes the gate.
   void Begin(const std::string& job, Gate* gate = nullptr) {
     openings_->Begin(
         Id(job),
@@ -30,7 +30,7 @@ class OpeningsTest : public testing::Test {
           Note("close " + job + ": " + std::string(why.message()));
         });
   }
-  // When all is over that had begun.
+  // The record, once all openings that had begun are done.
   std::vector<std::string> Noted() {
     Gate& last = lasts_.emplace_back();
     openings_->Begin(

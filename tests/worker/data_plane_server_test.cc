@@ -1,4 +1,4 @@
-// The connections of a worker's data plane.
+// Connections of a worker's data plane.
 #include "worker/data_plane_server.h"
 
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@
 namespace annulus {
 namespace {
 
-// Says what an HTTP/2 client says first, and nothing more. Reads give up after 20 s.
+// Sends the beginning of an HTTP/2 connection and nothing more. Reads time out after 20 s.
 int ConnectAndSayHello(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   const timeval patience = {20, 0};
@@ -79,7 +79,7 @@ TEST_F(DataPlaneServerTest, AClientThatIsGoneLosesItsConnection) {
   const int fd = ConnectAndSayHello((*server)->port());
   char bytes[4096];
   ssize_t got = 0;
-  do {  // Settings and pings, none of which it answers.
+  do {  // Reads settings and pings without answering.
     got = read(fd, bytes, sizeof(bytes));
   } while (got > 0);
   EXPECT_EQ(got, 0) << "the connection is still there";
@@ -106,7 +106,7 @@ TEST_F(DataPlaneServerTest, WhoShowsNoTicketKeepsItNotBusy) {
             absl::StatusCode::kUnimplemented);
 }
 
-// The field that a call is refused for, though its ticket is none.
+// The field for which a call is refused, although its ticket is invalid too.
 template <typename Call>
 std::string UnknownFieldOf(Call call) {
   grpc::ClientContext context;

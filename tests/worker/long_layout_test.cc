@@ -1,4 +1,4 @@
-// A worker whose Reserve takes it long to lay out goes on with everything else.
+// A worker with a slow Reserve continues all other work.
 #include <memory>
 #include <string>
 
@@ -20,7 +20,7 @@ class LongLayoutTest : public testing::Test {
     worker_ = *Worker::Start(SmallWorkerOptions(coordinator_.address()));
     EXPECT_TRUE(coordinator_.log.Wait(Event::kRegister).has_value());
   }
-  // Rank 0 of two. Of rows that nobody has it is complete at once.
+  // Rank 0 of two. Without rows the shard is complete at once.
   void Reserve(const std::string& job, Layout layout, int sequences, int64_t rows) {
     Command command;
     control::v1::Reserve& reserve = *command.mutable_reserve();
@@ -55,7 +55,7 @@ class LongLayoutTest : public testing::Test {
     command.mutable_drop()->mutable_shard()->set_attempt(1);
     coordinator_.Order(command);
   }
-  // Of the next that has ended so.
+  // The job of the next event of this kind.
   std::string JobOf(Event::EventCase end) {
     const auto event = coordinator_.log.Wait(end);
     if (!event) return "none";

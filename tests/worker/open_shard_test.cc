@@ -65,7 +65,7 @@ TEST_F(ReserveTest, HoldsWhatTheCoordinatorHasCounted) {
   EXPECT_EQ(budget_->used_bytes(), reserve.staging_bytes());
 }
 
-// Who has which rows is to be worked out for shards by area alone, and not for one rank.
+// The rows of all ranks are computed only for shards by area, and not for a single rank.
 TEST_F(ReserveTest, SaysWhereALayoutTakesLong) {
   control::v1::Reserve reserve = SecondHalf();
   EXPECT_FALSE(LaysOutLong(reserve));

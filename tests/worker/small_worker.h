@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// A worker on loopback with little memory, whose end ends nothing.
+// A worker on loopback with little memory. Its exit does not end the process.
 inline WorkerOptions SmallWorkerOptions(const std::string& coordinator) {
   WorkerOptions options;
   options.coordinator = coordinator;

@@ -29,7 +29,7 @@ class WatchedAgentTest : public testing::Test {
     options.housekeeping_interval = absl::Milliseconds(1);
     return std::make_unique<Agent>(std::move(options));
   }
-  // The agent's record, were it so much later.
+  // The agent's record if it is that much later.
   std::optional<std::string> LookLater(Agent* agent, absl::Duration later) {
     now_ += later;
     return detector_.Look(WatchedLanes(nullptr, nullptr, agent).back()(), now_);

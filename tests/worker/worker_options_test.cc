@@ -1,4 +1,4 @@
-// Where a worker is reached, and when it makes room for another process.
+// A worker's advertised address, and its exit in favour of a new process.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -54,7 +54,7 @@ class WornWorkerTest : public testing::Test {
     worker_ = *Worker::Start(options);
     EXPECT_TRUE(coordinator_.log.Wait(Event::kBeat).has_value()) << "it has been welcomed";
   }
-  // A shard without rows, which is held from now on.
+  // A shard without rows, which is kept from now on.
   void Hold(const std::string& job) {
     Command command;
     control::v1::Reserve& reserve = *command.mutable_reserve();

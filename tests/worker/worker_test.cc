@@ -1,4 +1,4 @@
-// A whole worker over real streams: the test plays coordinator and client.
+// A whole worker over real streams. The test plays coordinator and client.
 #include "worker/worker.h"
 
 #include <gtest/gtest.h>
@@ -87,7 +87,7 @@ class WorkerTest : public testing::Test {
     return SignTicket(self_.ticket_key(), {job, 1, 0, self_.incarnation(), "alice",
                                            3 * kRows * kDim * 4, absl::Now() + absl::Minutes(1)});
   }
-  // Equal keys: the output is the mean of V, whose row r is full of r.
+  // Equal keys: the output is the mean of V, whose row r is filled with r.
   static v1::PutShardRequest Chunk(v1::TensorId tensor) {
     std::vector<float> values(kRows * kDim, 1.0f);
     for (size_t i = 0; tensor == v1::TENSOR_ID_V && i < values.size(); ++i) values[i] = i / kDim;
@@ -153,7 +153,7 @@ class WorkerTest : public testing::Test {
     ASSERT_TRUE(dropped.has_value());
     EXPECT_EQ(dropped->dropped().shard().job_id(), job);
   }
-  // As many jobs fit as the worker has room for: nothing of earlier ones is left.
+  // The worker's staging has room for this many jobs, so nothing of earlier ones is left.
   void ExpectAllStagingIsFree() {
     for (const char* job : {"one", "two"}) {
       Reserve(job);
@@ -180,7 +180,7 @@ TEST_F(WorkerTest, RunsASoloJob) {
   ASSERT_TRUE(drained.has_value());
   const bool told_before = coordinator_.log.Count(Event::kOutputReady) == 1;
   EXPECT_NE(told_before, drained->output_drained().has_report()) << "once, one way or the other";
-  ExpectAllStagingIsFree();  // With no Drop.
+  ExpectAllStagingIsFree();  // Without a Drop.
 }
 
 TEST_F(WorkerTest, OutputsWaitAsLongAsTheReserveSays) {
@@ -250,7 +250,7 @@ TEST_F(ShortLeaseTest, FencesItselfAndComesBackAsAnother) {
   coordinator_.answers = false;
   coordinator_.StartNumbersAgain();
   const absl::Time end = absl::Now() + absl::Seconds(60);
-  // Its tickets are void from the moment on at which the lease is over.
+  // Its tickets are void from the end of the lease on.
   std::string reason;
   do {
     reason = DetailOf(Put(Ticket("job"), {}).status).reason;
@@ -334,7 +334,7 @@ TEST_F(LostDeviceTest, TheJobIsToldAndTheWorkerLeaves) {
   EXPECT_EQ(exit_code_, 71);
 }
 
-// Its kernel never comes back, and never looks at its stop token.
+// Its kernel never returns, and never checks its stop token.
 class StuckWorkerDeathTest : public WorkerTest {
  protected:
   StuckWorkerDeathTest()
@@ -370,7 +370,7 @@ TEST_F(StuckWorkerDeathTest, TheWatchdogEndsItWithItsOwnCode) {
 }
 
 TEST_F(WorkerTest, LeavesWhenItIsReleased) {
-  // A beat says that it has been welcomed. Before that it has nobody to ask and leaves at once.
+  // A beat shows that it has been welcomed. Before that it would exit at once.
   ASSERT_TRUE(coordinator_.log.Wait(Event::kBeat).has_value());
   worker_->Terminate();
   EXPECT_TRUE(coordinator_.log.Wait(Event::kLeaving).has_value());

@@ -15,10 +15,10 @@ namespace annulus {
 namespace {
 
 constexpr int kMap = 96;      // Side of a cell's matrix, in pixels.
-constexpr int kColumn = 160;  // From cell to cell.
+constexpr int kColumn = 160;  // Distance between cells.
 constexpr int kRow = 132;
 constexpr int kLeft = 64, kTop = 70;
-constexpr int kMaskLines = 64;  // Rows of the mask that are drawn.
+constexpr int kMaskLines = 64;  // The number of mask rows that are drawn.
 
 constexpr const char* kColours[] = {"#3b6fb6", "#d0743c", "#4a9a55", "#9a5fb0",
                                     "#b8a22e", "#3aa0a0", "#c2527a", "#7a6a58"};
@@ -60,9 +60,10 @@ std::string Title(const PictureOptions& options) {
                       options.heads > 1 ? absl::StrCat(", ", options.heads, " heads") : "");
 }
 
-// " of head 2", " of heads 2 to 3", or nothing where it is all heads.
+// " of head 2", " of heads 2 to 3", or empty for all heads.
 std::string HeadsText(const AttentionSpec& spec, int32_t begin, int32_t end) {
-  if (end - begin == spec.q_heads) return "";  // As many of queries as of keys.
+  // The picture has as many query heads as key/value heads.
+  if (end - begin == spec.q_heads) return "";
   return end - begin == 1 ? absl::StrCat(" of head ", begin)
                           : absl::StrCat(" of heads ", begin, " to ", end - 1);
 }
@@ -83,7 +84,7 @@ absl::string_view KindText(BlockKind kind) {
   }
 }
 
-// How an arrow of a kind is drawn.
+// The line style of a block kind's arrows.
 absl::string_view DashOf(BlockKind kind) {
   if (kind == BlockKind::kKv) return "";
   return kind == BlockKind::kQ ? " stroke-dasharray=\"7 3\"" : " stroke-dasharray=\"2 2\"";
@@ -142,7 +143,7 @@ class Svg {
         QueryY(q.begin), KeyX(k.end) - KeyX(k.begin), QueryY(q.end) - QueryY(q.begin), style);
   }
 
-  // The matrix with what the mask shows, drawn once and used in every cell.
+  // Draws the matrix with the mask once; every cell reuses it.
   void Defs() {
     absl::StrAppend(
         &out_,
@@ -176,7 +177,7 @@ class Svg {
     return false;
   }
 
-  // What ops a step ends with, and for which heads its tasks are.
+  // The ops of a step, and the heads of its tasks.
   void Caption(int rank, int k) {
     const Step& step = drawn_.ranks[rank].steps[k];
     const auto has = [&](Op::Kind kind) {
@@ -193,7 +194,7 @@ class Svg {
         end = std::max(end, task.head_end);
       }
       const std::string heads = HeadsText(drawn_.spec, begin, end);
-      // " of head 2" alone is "head 2".
+      // A caption of " of head 2" alone becomes "head 2".
       absl::StrAppend(&caption, caption.empty() ? absl::StripPrefix(heads, " of ") : heads);
     }
     if (!caption.empty()) Text(X(k), Y(rank) + kMap + 13, "#222222", caption);

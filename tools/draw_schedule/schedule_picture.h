@@ -18,22 +18,22 @@ struct PictureOptions {
   int64_t q_len = 64;
   int64_t kv_len = 64;
   bool causal = true;
-  int64_t window = 0;  // Keys that a query sees before itself; 0: all.
-  int32_t heads = 1;   // Of queries and of keys.
-  // 0: the first that ResolveDegrees gives.
+  int64_t window = 0;  // The number of keys before a query that it sees. 0: all.
+  int32_t heads = 1;   // Query heads and key/value heads.
+  // 0: the first degrees of ResolveDegrees.
   int32_t ulysses_degree = 0, inner_ring_degree = 0;
 };
 
-// The pictures of docs/explanation/strategies.md: file names in docs/pictures, and what is drawn.
+// The pictures of docs/explanation/strategies.md: file names in docs/pictures, and their options.
 std::vector<std::pair<std::string, PictureOptions>> DocumentedPictures();
 
-// Ranks × steps, from the schedule's data alone. In each cell the attention matrix (queries down,
-// keys across): grey is what the mask shows, a rectangle is a task, in the colour of the keys'
-// owner, solid where it is full. An arrow is a transfer, from the step that moves it to the step
-// after: of keys, dashed of queries, dotted of partials or outputs.
+// Draws ranks × steps from the schedule's data alone. Each cell has the attention matrix (queries
+// down, keys across): visible pairs are grey; a task is a rectangle in the colour of the keys'
+// owner, solid if it is full. An arrow is a transfer, from its step to the next: solid for keys,
+// dashed for queries, dotted for partials or outputs.
 absl::StatusOr<std::string> DrawSvg(const PictureOptions& options);
 
-// The same as lines of text.
+// The same schedule as lines of text.
 absl::StatusOr<std::string> DrawText(const PictureOptions& options);
 
 }  // namespace annulus

@@ -19,7 +19,7 @@ OUTPUT_FLAGS = {"-o", "-MF"}
 
 
 class Roots:
-    """Where paths of the execution root lie on this machine."""
+    """Maps paths of the execution root to paths on this machine."""
 
     def __init__(self, workspace, execution_root, output_base):
         self.workspace = workspace
@@ -47,7 +47,7 @@ def value_after(arguments, flag):
 
 
 def is_for_tools(arguments):
-    """Whether the action makes a program that runs during the build."""
+    """True if the action builds a program that runs during the build."""
     parts = (value_after(arguments, "-o") or "").split("/")
     return len(parts) > 1 and (parts[1] == "host" or "-exec-" in parts[1])
 

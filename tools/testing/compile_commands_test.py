@@ -11,7 +11,7 @@ from unittest import mock
 
 from tools.testing import compile_commands
 
-# As `bazel aquery --output=jsonproto` writes it, with fewer flags; ids and depsets are left as they come.
+# Output of `bazel aquery --output=jsonproto`, with fewer flags; ids and depsets are unchanged.
 RECORDED = r"""
 {
   "artifacts": [{"id": 1, "pathFragmentId": 1}, {"id": 2, "pathFragmentId": 5}],

@@ -18,8 +18,8 @@ from tests.gpu.run import BUNDLED_NCCL, MANIFEST, PROGRAMS, SCRIPTS, TESTS
 MOST_BYTES = 48 << 20
 # Programs of some 30 MB have the same kernels in them: the second is small where the first is still in the dictionary.
 PACKING = {"id": lzma.FILTER_LZMA2, "preset": 6, "dict_size": 128 << 20}
-# What a machine has to have itself: parts of glibc, which belong to its kernel and loader, and the compiler's libraries, of which
-# ours would need a newer glibc than the programs do.
+# Libraries that the machine must supply: parts of glibc, which belong to its kernel and loader, and
+# the compiler's libraries. Ours would need a newer glibc than the programs do.
 OF_MACHINE = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|nsl|util|anl|mvec|stdc\+\+|gcc_s))\.so.*")
 # The runner, and what it uses of the tests of whole jobs.
 SOURCES = (*(f"tests/gpu/{name}.py" for name in ("run", "runner", "schedule", "results", "report")), *SCRIPTS)

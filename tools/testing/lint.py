@@ -62,7 +62,7 @@ PYTHON_FORBIDDEN = [
     ),
 ]
 
-# Where docs/reference/errors.md lists the reasons of errors, and strings in capitals that are none.
+# The page that lists the reasons of errors, and strings in capitals that are not reasons.
 REASONS_PAGE = "docs/reference/errors.md"
 TYPES_OF_FILES = {"BF16", "BOOL", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2", "F8_E5M2FNUZ", "F8_E8M0", "F6_E2M3", "F6_E3M2"}
 NOT_REASONS = TYPES_OF_FILES | {"INTERNAL", "QUEUED", "STATE_"}
@@ -173,7 +173,8 @@ def classes(lines):
 
 
 def check_classes(texts):
-    """Two definitions of one class in one program are undefined behaviour, and no linker tells."""
+    """Two definitions of one class in one program are undefined behaviour, and no linker reports
+    them."""
     places = {}
     for path, text in texts.items():
         for number, name in classes(text.splitlines()):

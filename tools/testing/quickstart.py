@@ -58,7 +58,7 @@ def attend(service, *flags):
 
 
 def tell(facts):
-    """What happened to a job, from the client's answer."""
+    """Prints the facts of a job from the client's answer."""
     ms = {name: facts[f"{name}_seconds"] * 1e3 for name in ("queued", "uploading", "running")}
     sent = ", ".join(f"{count / 1e6:.2f} MB" for count in facts["bytes_sent_per_rank"]) or "nothing"
     print(f"    plan      {facts['strategy']}, {facts['layout']}, {facts['world_size']} workers, {facts['backend']}")

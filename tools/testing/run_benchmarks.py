@@ -27,7 +27,7 @@ FIELDS = {
     "repeats": int,
     "spread": (int, float),
 }
-# What those take that take arguments, as `tools/bench NAME -- ARGUMENT...`.
+# Arguments of the benchmarks that have any, for `tools/bench NAME -- ARGUMENT...`.
 ARGUMENTS = {
     "decode": "[--threads N] [--path NAME]",
     "kernel": "[--threads N] [--path NAME] [CASE]...",

@@ -1,4 +1,4 @@
-"""What tools/bench takes, and what it makes of what benchmarks print."""
+"""Tests the arguments of tools/bench, and its processing of the benchmarks' output."""
 
 import contextlib
 import io

@@ -66,7 +66,7 @@ def skip_reason(skipped):
 
 
 def read_events(lines):
-    """What Bazel's build events say: {label: overall status}, {label: [path of test.xml]}."""
+    """Parses Bazel's build events: {label: overall status}, {label: [path of test.xml]}."""
     status, xmls = {}, collections.defaultdict(list)
     for line in lines:
         event = json.loads(line)
@@ -101,7 +101,8 @@ def cases_of_target(variant, target, status, xml_paths):
 
 
 def without_cuda(code, said):
-    """What is wrong with the end of a worker without CUDA that was asked for a GPU; "" where nothing is."""
+    """Checks the exit of a worker without CUDA that was asked for a GPU: a description of the
+    fault, or ""."""
     last = said.splitlines()[-1] if said else ""
     return "" if code == 1 and WITHOUT_CUDA in last else f"ended with {code}: {said}"
 
@@ -164,7 +165,7 @@ class Runner:
             self.fail(variant, "(bazel)", f"bazel test ended with {code}")
 
     def check_without_cuda(self):
-        """Where there is no toolkit, no target needs what is left out: one case."""
+        """One case: without a CUDA toolkit, no target needs the sources that are left out."""
         flags = ["build", "--nobuild", "--color=no", "--curses=no", "--repo_env=CUDA_HOME=none", *self.extra_flags, "//..."]
         done = subprocess.run(self.bazel + flags, stderr=subprocess.PIPE, text=True)
         if done.returncode != 0:

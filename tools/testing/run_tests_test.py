@@ -1,4 +1,4 @@
-"""What tools/test counts, from the files that GoogleTest and Bazel write."""
+"""Tests how tools/test counts cases in the files that GoogleTest and Bazel write."""
 
 import io
 import json

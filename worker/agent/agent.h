@@ -14,19 +14,20 @@
 
 namespace annulus {
 
-// What is around AgentState: one mailbox, turns on the threads that post, a clock, and somebody who
-// carries the actions out. Thread-safe.
+// Runs AgentState: one mailbox, a timer, and `perform` for its actions. Turns run on the threads
+// that post. Thread-safe.
 class Agent {
  public:
   struct Options {
     AgentState::Options state;
     std::function<absl::Time()> now;
-    // Called one at a time, in order, on a thread that posts or on the clock's; must not block.
+    // Executes one action. Called for one action at a time, in order, on a posting thread or the
+    // timer's. Must not block.
     std::function<void(const AgentAction&)> perform;
-    // The same way, about every `housekeeping_interval`.
+    // Called like `perform`, about every `housekeeping_interval`.
     std::function<void()> housekeeping;
     absl::Duration housekeeping_interval = absl::Seconds(1);
-    // More events than this waiting means that the process no longer works: `overflow` ends it.
+    // Limit of waiting events. More mean that the process is stuck: `overflow` ends it.
     size_t max_waiting = 100000;
     std::function<void()> overflow;
   };
@@ -36,18 +37,19 @@ class Agent {
 
   void Start();
   void Post(AgentEvent event);
-  // The same, but never handled on this thread: for who may hold locks that actions take.
+  // Like Post, but never handles the event on this thread. For callers that may hold locks that
+  // actions take.
   void PostAside(AgentEvent event);
-  // Post in two parts, for who has something more urgent to do between them.
+  // Post in two parts, for callers that do something more urgent in between.
   void Enqueue(AgentEvent event);
   void Wake() { turns_.Take(); }
-  // Grows with every turn, of which there is one a second at the least. Any thread.
+  // The number of turns so far; at least one more each second. Any thread.
   int64_t turns() const { return turns_had_.load(std::memory_order_relaxed); }
-  // No action is carried out once it has returned; Post does nothing then. Not from an action.
+  // After Stop, no action is executed and Post has no effect. Must not be called from an action.
   void Stop();
 
  private:
-  // Each with the turn.
+  // Called only by the thread that has the turn.
   bool HandleNext();
   void Tick();
   void Handle(const AgentEvent& event, absl::Time now);
@@ -57,7 +59,7 @@ class Agent {
   std::deque<AgentEvent> mailbox_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::atomic<int64_t> turns_had_{0};
-  // Of who has the turn.
+  // Used only by the thread that has the turn.
   AgentState state_;
   absl::Time housekeeping_ = absl::InfinitePast();
   SerialExecutor turns_;

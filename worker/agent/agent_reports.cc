@@ -1,5 +1,4 @@
-// The second half of AgentState: what the data plane and the lanes report, fencing, and the way
-// out.
+// The second part of AgentState: reports of the data plane and the lanes, fencing, and the exit.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -70,7 +69,7 @@ void AgentState::On(const Reported& event, absl::Time now) {
 }
 
 void AgentState::ReportShard(const WorkerEvent& fact, absl::Time now) {
-  // Moves a shard on to `next`; nullptr where it is gone or was there before.
+  // Advances a shard to `next`. nullptr if it is gone or has been there.
   auto advance = [this](const control::v1::ShardKey& key, Stage next) -> Shard* {
     Shard* shard = Open(key);
     if (shard == nullptr || shard->stage >= next) return nullptr;
@@ -99,7 +98,7 @@ void AgentState::ReportShard(const WorkerEvent& fact, absl::Time now) {
       if (shard != nullptr && shard->keep && shard->untold_report.has_value()) {
         TellNow(IdOf(fact.output_drained().shard()), now);
       } else if (shard != nullptr && shard->solo && !shard->keep) {
-        // It is told when the shard is freed.
+        // Reported when the shard is freed.
         shard->stage = Stage::kFreeing;
         return Do(CloseShard{IdOf(fact.output_drained().shard()),
                              JobEndedError("its outputs are delivered")});
@@ -113,7 +112,7 @@ void AgentState::ReportShard(const WorkerEvent& fact, absl::Time now) {
       break;
     case WorkerEvent::kShardAbandoned:
       shard = Open(fact.shard_abandoned().shard());
-      // First what was true before: that nobody fetches says that there are outputs.
+      // The delayed report goes first: an abandoned download implies that there are outputs.
       if (shard != nullptr && shard->untold_report.has_value()) {
         TellNow(IdOf(fact.shard_abandoned().shard()), now);
       }
@@ -179,7 +178,7 @@ void AgentState::CloseAll(const absl::Status& why) {
   }
 }
 
-// Others may take the jobs, or this worker when it is back.
+// Other workers may take the jobs, or this one once it is back.
 constexpr absl::Duration kRetryAfterFence = absl::Seconds(1);
 
 void AgentState::Fence(absl::Time now, const std::string& why) {
@@ -195,8 +194,8 @@ void AgentState::Fence(absl::Time now, const std::string& why) {
 
 void AgentState::LeaveIfDone(absl::Time now) {
   if (!leaving_ || exited_) return;
-  // A coordinator that answers sends Drain when it has stopped counting on this worker, which may
-  // be a member of a group that is in use and have no shard; without one there is nothing to wait
+  // A connected coordinator sends Drain when it no longer counts on this worker, which may be a
+  // member of a group in use without having a shard. Without a connection there is nothing to wait
   // for.
   const bool alone = now >= alone_at_ && groups_.empty();
   const bool released = drain_received_ || !link_.up() || alone;

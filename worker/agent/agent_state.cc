@@ -39,8 +39,8 @@ AgentActions AgentState::Start(absl::Time now) {
 AgentActions AgentState::Handle(const AgentEvent& event, absl::Time now) {
   actions_.clear();
   if (exited_) return {};
-  // First, because a process that was stopped finds both old commands and an expired lease when it
-  // wakes.
+  // Checked first: a process that was stopped finds both old commands and an expired lease when it
+  // resumes.
   if (link_.LeaseIsOver(now)) Fence(now, "its lease ran out");
   std::visit([&](const auto& typed) { On(typed, now); }, event);
   TellUntold(now);
@@ -52,10 +52,10 @@ AgentActions AgentState::Handle(const AgentEvent& event, absl::Time now) {
 absl::Time AgentState::NextWake() const {
   if (exited_) return absl::InfiniteFuture();
   absl::Time wake = leave_at_;
-  // It connects again when all is freed, which comes as an event.
+  // A fenced worker connects again when all is freed; that is an event.
   if (!fenced_) wake = std::min(wake, link_.NextWake());
   if (!untold_.empty()) wake = std::min(wake, untold_.front().first);
-  // With nothing held the wait for a Drain counts too.
+  // An idle worker also wakes at the end of its wait for Drain.
   if (leaving_ && Idle() && groups_.empty()) wake = std::min(wake, alone_at_);
   return wake;
 }
@@ -131,7 +131,7 @@ void AgentState::RunLink(absl::Time now) {
   if (auto beat = link_.Beat(now); beat.has_value()) Do(Send{*std::move(beat)});
 }
 
-// What it has said and what nobody has looked at yet is stale from now on.
+// Events of the old stream that are still queued are now stale.
 void AgentState::GiveStreamUp() {
   ++stream_;
   Do(Disconnect{});
@@ -174,7 +174,9 @@ void AgentState::Obey(const WorkerCommand& command) {
     case WorkerCommand::kWelcome:
     case WorkerCommand::kBeatAnswer:
     case WorkerCommand::COMMAND_NOT_SET:
-      return;  // The link's, or of a newer coordinator: counted and passed over.
+      // LinkState has handled these, or a newer coordinator sent an unknown command: counted and
+      // ignored.
+      return;
   }
 }
 
@@ -224,7 +226,7 @@ void AgentState::EndGroup(const GroupId& id, const WorkerCommand& command) {
     *fact.mutable_group_closed()->mutable_generation() = GenerationOf(id);
     return Tell(std::move(fact));
   }
-  // An abort may follow a close that hangs on a lost peer.
+  // AbortGroup may follow a CloseGroup that hangs because of a lost peer.
   if (group->second == GroupStage::kClosing && !command.has_abort_group()) return;
   group->second = GroupStage::kClosing;
   Do(CommandGroup{command});

@@ -16,32 +16,32 @@
 
 namespace annulus {
 
-// All that a worker decides: a deterministic state machine, (event, now) → actions. It owns the
-// tables of shards and groups, the link's rules, the lease and the way out. Tensors, threads,
-// streams and communicators are elsewhere, and answer with events. What belongs to an older term,
-// attempt, incarnation or generation changes nothing. One thread.
+// All decisions of a worker, as a deterministic state machine: (event, now) → actions. Owns the
+// tables of shards and groups, the rules of the control link, the lease and the exit. Tensors,
+// threads, streams and communicators are outside and report with events. Events of an older term,
+// attempt, incarnation or generation have no effect. Not thread-safe.
 class AgentState {
  public:
   struct Options {
-    // What this worker says of itself. The agent fills in incarnation, key, highest term, shards
-    // and groups.
+    // The worker's Register message. AgentState adds incarnation, key, highest term, shards and
+    // groups.
     std::function<control::v1::Register()> self;
     LinkState::Options link;
-    // A new incarnation and ticket key, random.
+    // Makes a random incarnation and ticket key.
     std::function<Identity()> new_identity;
     // Longest time from SIGTERM to the end of the process.
     absl::Duration drain_timeout = absl::Seconds(30);
-    // How long the coordinator need not know that a solo shard is complete, or has its outputs:
-    // what comes after says it too.
+    // How long a report that a solo shard is complete, or has outputs, may be delayed. The next
+    // report includes it.
     absl::Duration patience = absl::Milliseconds(5);
   };
 
   explicit AgentState(Options options);
 
-  // What to do first, before any event.
+  // The first actions. Call before any event.
   AgentActions Start(absl::Time now);
   AgentActions Handle(const AgentEvent& event, absl::Time now);
-  // When to call Handle(Ticked) at the latest.
+  // The latest time at which to call Handle(Ticked).
   absl::Time NextWake() const;
 
   // For tests.
@@ -52,8 +52,8 @@ class AgentState {
   bool exited() const { return exited_; }
 
  private:
-  // How far a shard has come. A stage is entered once, in this order, though some are skipped.
-  // A delivered solo shard is being freed without a command, a closing one because of one.
+  // Progress of a shard. It enters each stage at most once, in this order, and may skip some.
+  // kFreeing: a delivered solo shard, freed without a command. kClosing: closed by a command.
   enum class Stage {
     kUploading,
     kComplete,
@@ -71,7 +71,7 @@ class AgentState {
   void On(const LinkClosed& event, absl::Time now);
   void On(const Reported& event, absl::Time now);
   void On(const ShardFreed& event, absl::Time now);
-  void On(const Ticked&, absl::Time) {}  // What time brings, every event does.
+  void On(const Ticked&, absl::Time) {}  // Handle does the timed work after every event.
   void On(const Terminated& event, absl::Time now);
 
   void Obey(const control::v1::WorkerCommand& command);
@@ -84,25 +84,26 @@ class AgentState {
   struct Shard {
     Stage stage = Stage::kUploading;
     bool solo = false;
-    bool keep = false;  // Until it is dropped, also when it is drained.
-    std::optional<annulus::v1::ShardReport> untold_report;  // Of outputs,
-    absl::Time ready;                                       // there since then.
+    bool keep = false;  // Stays until it is dropped, even if its outputs are delivered.
+    // The report of outputs that the coordinator does not have yet.
+    std::optional<annulus::v1::ShardReport> untold_report;
+    absl::Time ready;  // The time at which these outputs were ready.
   };
 
-  // The shard that a report is about, where the report may still change something.
+  // The shard that a report is about; nullptr if it is gone or being freed or closed.
   Shard* Open(const control::v1::ShardKey& key);
   void ReportShard(const control::v1::WorkerEvent& fact, absl::Time now);
   void TellLater(const control::v1::ShardKey& key, absl::Time now);
   bool HasUntold(const ShardId& id) const;
-  // Tells where it stands of a shard that has something untold.
+  // Reports the state of a shard whose report was delayed.
   void TellNow(const ShardId& id, absl::Time now);
-  // Tells where solo shards stand whose patience is over.
+  // Sends the delayed reports of solo shards whose patience is over.
   void TellUntold(absl::Time now);
   void ReportGroup(const control::v1::WorkerEvent& fact);
   void Tell(control::v1::WorkerEvent fact);
 
-  // Lets go of everything and takes a new identity: the coordinator counts this worker lost, or
-  // soon will.
+  // Closes all shards and groups and takes a new identity: the coordinator counts this worker as
+  // lost, or soon will.
   void Fence(absl::Time now, const std::string& why);
   void CloseAll(const absl::Status& why);
   void Welcome();
@@ -119,19 +120,22 @@ class AgentState {
 
   const Options options_;
   LinkState link_;
-  int64_t stream_ = 0;  // Of the control stream that counts; none has it after it was given up.
+  // The number of the current control stream. No stream has it after the stream was given up.
+  int64_t stream_ = 0;
   Identity identity_;
   std::map<ShardId, Shard> shards_;
-  std::deque<std::pair<absl::Time, ShardId>> untold_;  // Solo shards, and till when.
+  // Solo shards with a delayed report, and when it is due.
+  std::deque<std::pair<absl::Time, ShardId>> untold_;
   std::map<GroupId, GroupStage> groups_;
-  // Shards and groups of an earlier incarnation are still on their way out: no new stream
+  // True while shards and groups of an earlier incarnation are being closed. No new stream
   // meanwhile.
   bool fenced_ = false;
   bool asked_to_leave_ = false;
-  bool leaving_ = false;  // SIGTERM, or Drain.
+  bool leaving_ = false;  // True after SIGTERM or Drain.
   bool drain_received_ = false;
-  absl::Time leave_at_ = absl::InfiniteFuture();  // At the latest.
-  absl::Time alone_at_ = absl::InfiniteFuture();  // No longer waiting for the coordinator's Drain.
+  absl::Time leave_at_ = absl::InfiniteFuture();  // The latest time of the exit.
+  // After this time the worker no longer waits for the coordinator's Drain.
+  absl::Time alone_at_ = absl::InfiniteFuture();
   bool exited_ = false;
   AgentActions actions_;
 };

@@ -37,10 +37,10 @@ inline control::v1::Generation GenerationOf(const GroupId& id) {
   generation.set_number(id.second);
   return generation;
 }
-// Of a command that is for a lane.
+// The group of a command for a lane.
 GroupId GroupOf(const control::v1::WorkerCommand& command);
 
-// What is said of a shard: ShardEvent(&WorkerEvent::mutable_dropped, id).
+// An event about a shard, for example ShardEvent(&WorkerEvent::mutable_dropped, id).
 template <typename Fact>
 control::v1::WorkerEvent ShardEvent(Fact* (control::v1::WorkerEvent::*fact)(), const ShardId& id) {
   control::v1::WorkerEvent event;
@@ -53,77 +53,78 @@ inline absl::Status JobEndedError(absl::string_view why) {
   return MakeError(absl::StatusCode::kAborted, why, {"JOB_ENDED", {}, {}, {}});
 }
 
-// UNAVAILABLE / DRAINING: what ends the calls of a worker that goes away. Others may take the job.
+// UNAVAILABLE / DRAINING: ends the calls of a worker that exits. Other workers may take the job.
 inline absl::Status LeavingError() {
   return MakeError(absl::StatusCode::kUnavailable, "the worker is leaving",
                    {"DRAINING", {}, {}, absl::Seconds(1)});
 }
 
-// Who a worker process is to the coordinator and its clients, until it fences itself.
+// Identifies a worker process to the coordinator and to clients until it fences itself.
 struct Identity {
   std::string incarnation;
   std::string ticket_key;  // Never logged.
 };
 
-// What happens to the agent. Everything that it knows of the world comes in one of these, one after
-// the other.
+// Events, the only input of AgentState. A command from the coordinator:
 struct CommandArrived {
-  int64_t stream = 0;  // Connect::stream of the control stream that it came by.
+  int64_t stream = 0;  // The Connect::stream of the control stream that delivered the command.
   control::v1::WorkerCommand command;
 };
-// The control stream is gone, or could not be opened.
+// The control stream has ended, or could not be opened.
 struct LinkClosed {
   int64_t stream = 0;
   absl::Status status;
 };
-// A fact from the data plane or the lanes: an event without term, ack and id.
+// A report of the data plane or the lanes: an event without term, ack and id.
 struct Reported {
   control::v1::WorkerEvent fact;
 };
-// The last byte of a shard that was closed has been given back.
+// All memory of a closed shard has been returned.
 struct ShardFreed {
   ShardId id;
 };
-// Time has come: NextWake() has passed.
+// NextWake() has passed.
 struct Ticked {};
-// SIGTERM; a second one cuts the drain short.
+// SIGTERM. A second one ends the drain early.
 struct Terminated {
-  bool asked = true;  // Else the worker leaves by itself: who asks then asks for the first time.
+  // False if the worker exits by itself; then a later SIGTERM counts as the first.
+  bool asked = true;
 };
 using AgentEvent =
     std::variant<CommandArrived, LinkClosed, Reported, ShardFreed, Ticked, Terminated>;
 
-// What the agent wants done, in this order. None is answered at once: answers come back as events.
-// Opens a control stream; an older one is given up.
+// Actions of AgentState, executed in order. Results come back as events. Opens a control stream;
+// replaces an older one:
 struct Connect {
-  int64_t stream = 0;  // Its number: another one each time.
+  int64_t stream = 0;  // A new number for each stream.
 };
 struct Disconnect {};
-struct Send {  // On the open stream.
+struct Send {  // Sends on the open stream.
   control::v1::WorkerEvent event;
 };
-struct OpenShard {  // Answered by ShardComplete or ShardFailed, in time; then, where it is solo, by
-                    // OutputReady or ShardFailed with no further word.
+// Answered by ShardComplete or ShardFailed. A solo shard then runs without a further command and is
+// answered by OutputReady or ShardFailed.
+struct OpenShard {
   control::v1::Reserve reserve;
 };
 struct PrepareShard {  // Answered by Prepared or ShardFailed.
   ShardId id;
 };
-struct CloseShard {  // Ends its calls and its run. Answered by ShardFreed.
+struct CloseShard {  // Ends the shard's calls and its run. Answered by ShardFreed.
   ShardId id;
   absl::Status why;
 };
-struct CommandGroup {  // OpenGroup, ConnectGroup, RunSegment, CloseGroup or AbortGroup: for the
-                       // lane.
+// OpenGroup, ConnectGroup, RunSegment, CloseGroup or AbortGroup, for the lane.
+struct CommandGroup {
   control::v1::WorkerCommand command;
 };
-struct TakeIdentity {  // Tickets of the old one are void.
+struct TakeIdentity {  // Makes tickets of the old identity invalid.
   Identity identity;
 };
-struct SetReady {  // What health checks say.
+struct SetReady {  // Sets the result of health checks.
   bool ready = false;
 };
-struct Exit {  // What was sent before still goes out.
+struct Exit {  // Events sent before are still written.
   int code = 0;
   std::string why;
 };

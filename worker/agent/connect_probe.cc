@@ -31,7 +31,7 @@ void ConnectProbe::Ask(LogLevel level) {
   question_->stub->async()->Check(
       &question_->context, &question_->request, &question_->response,
       [question = question_, address = address_, level](const grpc::Status& status) {
-        // Any other answer is one: what it says is not the question.
+        // Any other status shows that a connection was made.
         if (status.error_code() != grpc::StatusCode::UNAVAILABLE &&
             status.error_code() != grpc::StatusCode::DEADLINE_EXCEEDED) {
           return;

@@ -9,16 +9,16 @@
 
 namespace annulus {
 
-// Tells in the log why a coordinator cannot be reached: a stream that waits for its connection says
-// nothing until it is given up. Called by one thread at a time.
+// Logs why a coordinator cannot be reached. The control stream waits for its connection without an
+// error, so a separate health check asks. Not thread-safe.
 class ConnectProbe {
  public:
-  // `address` is what the log calls it.
+  // `address` is the coordinator's name in the log.
   ConnectProbe(std::shared_ptr<grpc::Channel> channel, std::string address);
   ~ConnectProbe();
 
-  // Asks for the health of whoever is there, with 10 s. One line, of this level, where no
-  // connection comes about. Gives an older question up.
+  // Starts a health check with a timeout of 10 s, and cancels an older one. If no connection is
+  // made, logs one line of this level.
   void Ask(LogLevel level);
 
  private:

@@ -22,9 +22,9 @@ namespace {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const ControlLink::Options& options) {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // Of the environment: for the web, not for us.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // The environment's proxy is for the web.
   arguments.SetMaxReceiveMessageSize(kMaxCoordinatorAnswerBytes);
-  // A coordinator that has restarted is found again within a lease.
+  // Short, so that a restarted coordinator is found again within a lease.
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
@@ -33,7 +33,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ControlLink::Options& options) 
   return grpc::CreateCustomChannel(options.coordinator, options.credentials, arguments);
 }
 
-// gRPC says only the code.
+// Adds an explanation, since gRPC gives only the code.
 absl::Status Explained(const absl::Status& status) {
   if (!absl::IsUnimplemented(status) || !status.message().empty()) return status;
   return absl::UnimplementedError(
@@ -43,7 +43,7 @@ absl::Status Explained(const absl::Status& status) {
 
 }  // namespace
 
-// One call. gRPC keeps it, through self_, until OnDone.
+// One call. gRPC owns it, through self_, until OnDone.
 class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, WorkerCommand> {
  public:
   Stream(std::shared_ptr<const Options> options, int64_t number)
@@ -53,7 +53,7 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
     self_ = std::move(self);
     context_.set_wait_for_ready(true);
     stub->async()->Connect(&context_, this);
-    AddHold();  // Writes come from another thread.
+    AddHold();  // Other threads start writes.
     StartRead(&command_);
     StartCall();
   }
@@ -83,12 +83,12 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
     }
     return true;
   }
-  // The coordinator has ended it with the word that it shuts down.
+  // True if the coordinator ended the stream with the reason that it shuts down.
   bool WasAnnounced() {
     MutexLock lock(&mutex_);
     return announced_;
   }
-  // Waits for a callback that runs; none runs after it.
+  // Waits for a running callback; none runs afterwards.
   void Mute() {
     MutexLock lock(&callback_mutex_);
     muted_ = true;
@@ -146,14 +146,15 @@ class ControlLink::Stream final : public grpc::ClientBidiReactor<WorkerEvent, Wo
   grpc::ClientContext context_;
   WorkerCommand command_;
   std::shared_ptr<Stream> self_;
-  Mutex callback_mutex_;  // Before mutex_.
+  Mutex callback_mutex_;  // Lock order: before mutex_.
   bool muted_ GUARDED_BY(callback_mutex_) = false;
   Mutex mutex_;
   CondVar done_changed_;
-  std::deque<WorkerEvent> outbox_ GUARDED_BY(mutex_);  // The front is being written.
+  std::deque<WorkerEvent> outbox_ GUARDED_BY(mutex_);  // The first event is being written.
   bool writing_ GUARDED_BY(mutex_) = false;
   bool closing_ GUARDED_BY(mutex_) = false;
-  bool released_ GUARDED_BY(mutex_) = false;  // The hold: no more writes.
+  // True once the hold is removed. No writes afterwards.
+  bool released_ GUARDED_BY(mutex_) = false;
   bool announced_ GUARDED_BY(mutex_) = false;
   bool done_ GUARDED_BY(mutex_) = false;
 };
@@ -173,7 +174,7 @@ ControlLink::~ControlLink() {
 }
 
 void ControlLink::Connect(int64_t number) {
-  // Who has said that he goes is not there the first time that he is asked for.
+  // After an announced shutdown, the first failure to connect is expected.
   const bool expected = stream_ != nullptr && stream_->WasAnnounced();
   Drop();
   stream_ = std::make_shared<Stream>(options_, number);

@@ -15,39 +15,40 @@
 
 namespace annulus {
 
-// The control stream over gRPC's callbacks: at most one at a time, one write outstanding, a bounded
-// outbox. When to connect, what to send and what an answer means is AgentState's. Called by
-// one thread at a time (in the agent's turns).
+// The control stream over gRPC's callback API: at most one stream at a time, one write in progress,
+// a bounded outbox. AgentState decides when to connect and what to send, and interprets commands.
+// Not thread-safe: called in the agent's turns.
 class ControlLink {
  public:
   struct Options {
     std::string coordinator;  // host:port
     std::shared_ptr<grpc::ChannelCredentials> credentials;
-    // On gRPC's threads, with the number that Connect was given; of older streams, too.
+    // Called on gRPC's threads, with the number given to Connect; also for older streams.
     std::function<void(int64_t stream, control::v1::WorkerCommand command)> on_command;
     std::function<void(int64_t stream, absl::Status status)> on_closed;
-    // Events that may wait to be written; one more gives the stream up.
+    // Limit of events that wait to be written. One more cancels the stream.
     size_t max_outbox = 1 << 17;
-    // A connection that is silent for so long is asked, and given up where no answer comes: the
-    // host of the coordinator may have gone without a word, and another may have its name.
+    // After `keepalive_time` without traffic, the connection is pinged. Without an answer in
+    // `keepalive_timeout` it is closed: the coordinator's host may have gone without closing it,
+    // and another host may have its name.
     absl::Duration keepalive_time = absl::Seconds(10), keepalive_timeout = absl::Seconds(5);
-    // How long the end waits for gRPC to let go of a stream.
+    // How long the destructor waits until gRPC has released a stream.
     absl::Duration patience = absl::Seconds(5);
   };
 
   explicit ControlLink(Options options);
-  // Gives the stream up. Waits for a callback that runs; none runs after it.
+  // Cancels the stream. Waits for a running callback; none runs afterwards.
   ~ControlLink();
 
-  // Opens a stream, which waits until the coordinator can be reached; where it cannot, a line of
-  // the log says why, a warning unless the last stream ended because the coordinator shuts down.
-  // Gives up an older one. `number` is for the callbacks.
+  // Opens a stream and cancels an older one. The stream waits until the coordinator can be reached;
+  // meanwhile a log line gives the reason: a warning, or info if the last stream ended because the
+  // coordinator shut down. `number` is passed to the callbacks.
   void Connect(int64_t number);
   void Send(const control::v1::WorkerEvent& event);
-  // Gives the stream up: no further callbacks of it matter.
+  // Cancels the stream. The caller ignores its later callbacks.
   void Drop();
-  // Sends what waits and says that there is no more; returns when the coordinator has ended the
-  // stream, or at `timeout`.
+  // Sends all waiting events, half-closes, and returns when the coordinator has ended the stream or
+  // after `timeout`.
   void Close(absl::Duration timeout);
 
  private:
@@ -57,7 +58,7 @@ class ControlLink {
   std::unique_ptr<ConnectProbe> probe_;
   std::unique_ptr<control::v1::WorkerControl::Stub> stub_;
   std::shared_ptr<Stream> stream_;
-  std::vector<std::shared_ptr<Stream>> dropped_;  // Perhaps still on their way out.
+  std::vector<std::shared_ptr<Stream>> dropped_;  // Streams that gRPC may not have released yet.
 };
 
 }  // namespace annulus

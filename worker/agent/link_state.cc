@@ -51,8 +51,9 @@ LinkState::Verdict LinkState::ReceiveWelcome(const WorkerCommand& command, absl:
     return Verdict::kBroken;
   }
   beats_.clear();
-  // The coordinator's lease began between the two, and what is held must not outlive it. Who had
-  // none holds nothing, and may have waited long for the coordinator.
+  // The coordinator's lease began between these two times. Shards of this worker must not outlive
+  // it, so the earlier time counts. A worker without a lease has no shards and may have waited
+  // long, so the later time counts.
   const bool had_lease = lease_end_ != absl::InfiniteFuture();
   lease_end_ = (had_lease ? connect_sent_ : now) + LeaseHere();
   next_beat_ = now;
@@ -63,7 +64,8 @@ void LinkState::Acknowledge(int64_t id) {
   while (!pending_.empty() && pending_.front().id() <= id) pending_.pop_front();
 }
 
-// A tenth early, so that this side has let go before the coordinator gives the work to others.
+// One tenth shorter, so that this worker has released its shards before the coordinator assigns the
+// work to others.
 absl::Duration LinkState::LeaseHere() const { return lease_ * 9 / 10; }
 
 std::optional<WorkerEvent> LinkState::Number(WorkerEvent fact) {

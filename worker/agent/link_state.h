@@ -14,54 +14,55 @@
 
 namespace annulus {
 
-// The worker's side of the control stream's rules, without a stream: terms, dense ids both ways,
-// acknowledgements, what is sent again after a reconnect, beats, the lease, and when to try again.
-// Pure: time and chance come in. One thread.
+// The worker's rules of the control stream, without a stream: terms, dense ids in both directions,
+// acknowledgements, resending after a reconnect, beats, the lease, and retries. Pure: time and
+// random numbers are arguments. Not thread-safe.
 class LinkState {
  public:
   struct Options {
-    // Waits between attempts grow from `first_retry` to `last_retry`, each shortened by up to half.
+    // The wait between attempts doubles from `first_retry` to `last_retry`. Each wait is shortened
+    // by up to half, at random.
     absl::Duration first_retry = absl::Milliseconds(100);
     absl::Duration last_retry = absl::Seconds(5);
     // Longest wait for a Welcome.
     absl::Duration welcome_timeout = absl::Seconds(30);
-    // Events that may wait for an acknowledgement; one more fences the worker.
+    // Limit of unacknowledged events. One more fences the worker.
     size_t max_pending = 65536;
-    // In [0, 1).
+    // Returns a number in [0, 1).
     std::function<double()> random;
   };
   enum class Verdict {
-    kIgnore,   // Old, repeated, or for the link alone.
-    kObey,     // The next command, to be carried out.
+    kIgnore,   // Old, repeated, or handled by LinkState itself.
+    kObey,     // The next command; execute it.
     kWelcome,  // The link is up.
-    kBroken,   // The peer broke the protocol: give the stream up.
+    kBroken,   // The peer violated the protocol; close the stream.
   };
 
   explicit LinkState(Options options);
 
-  // Looks at what arrived. On kWelcome and kObey the command counts as received.
+  // Checks a command. After kWelcome and kObey it counts as received.
   Verdict Receive(const control::v1::WorkerCommand& command, absl::Time now);
-  // Numbers a fact and keeps it until it is acknowledged. The event to send now, where the link is
-  // up.
+  // Numbers an event and keeps it until it is acknowledged. Returns the event to send now; nullopt
+  // if the link is down.
   std::optional<control::v1::WorkerEvent> Number(control::v1::WorkerEvent fact);
-  // Everything not acknowledged, in order: to be sent after a Welcome.
+  // All unacknowledged events, in order; to be sent after a Welcome.
   std::deque<control::v1::WorkerEvent> Pending() const;
-  // An event that is never sent again (Register, Beat), with term and ack.
+  // Adds term and ack to an event that is never resent (Register, Beat).
   control::v1::WorkerEvent Stamp(control::v1::WorkerEvent event) const;
 
-  // A stream was asked for.
+  // Call when a stream is requested.
   void Connecting(absl::Time now);
   void Closed(absl::Time now);
-  // Forgets term-bound numbers and the lease: the worker has a new incarnation.
+  // Resets the numbers of the term and the lease, because the worker has a new incarnation.
   void Reset(absl::Time now);
 
   bool up() const { return phase_ == Phase::kUp; }
   bool ShouldConnect(absl::Time now) const { return phase_ == Phase::kDown && now >= retry_at_; }
-  // The Welcome is overdue.
+  // True if the Welcome is overdue.
   bool ShouldGiveUp(absl::Time now) const;
-  // The next beat, where one is due.
+  // The next beat, or nullopt if none is due.
   std::optional<control::v1::WorkerEvent> Beat(absl::Time now);
-  // The worker must count itself lost.
+  // True if the worker must count itself as lost.
   bool LeaseIsOver(absl::Time now) const { return now >= lease_end_ || overflowed_; }
   absl::Time NextWake() const;
 
@@ -92,7 +93,8 @@ class LinkState {
   absl::Time lease_end_ = absl::InfiniteFuture();
   absl::Time next_beat_ = absl::InfiniteFuture();
   int64_t last_beat_ = 0;
-  std::deque<std::pair<int64_t, absl::Time>> beats_;  // Not answered: sequence, time of sending.
+  // Unanswered beats: sequence, time of sending.
+  std::deque<std::pair<int64_t, absl::Time>> beats_;
 };
 
 }  // namespace annulus

@@ -21,7 +21,7 @@
 namespace annulus {
 namespace {
 
-// One that was asked for by name is that one or none.
+// A path given by name has no replacement.
 absl::StatusOr<CheckedPath> ChoosePath(const BackendOptions& options) {
   const std::string& name = options.kernel;
   if (name == "auto")
@@ -85,7 +85,7 @@ absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
   return engine;
 }
 
-// The GPU to take; nothing: the CPU.
+// The GPU to use; nullopt: the CPU.
 absl::StatusOr<std::optional<int>> ChooseGpu(const BackendOptions& options) {
   if (options.device == "cpu") return std::nullopt;
   if (options.device == "auto") {

@@ -7,12 +7,12 @@
 
 namespace annulus {
 
-// The one switch that pairs device, kernel and communicator. The kernel has been checked against
-// the portable one (worker/backend/self_check.h): "auto" goes on to the next path where the fastest
-// one fails, and says so in the log and in the description. INVALID_ARGUMENT for an unknown kernel,
-// FAILED_PRECONDITION for one that this machine lacks or that fails its check;
-// likewise for a GPU (worker/backend/cuda_backend.h). "auto" says in the log which device it took,
-// and why.
+// Makes the engine that `options` select: the only place that pairs device, kernel and
+// communicator. The kernel is checked against the portable one (worker/backend/self_check.h). With
+// "auto", a path that fails its check is replaced by the next faster one; the log and the
+// description show it. The log also shows which device "auto" selected, and why. INVALID_ARGUMENT:
+// unknown kernel. FAILED_PRECONDITION: the named kernel is not available on this machine or fails
+// its check. GPU errors: worker/backend/cuda_backend.h.
 absl::StatusOr<Engine> MakeEngine(const BackendOptions& options);
 
 }  // namespace annulus

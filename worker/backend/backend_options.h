@@ -10,31 +10,33 @@ namespace annulus {
 struct TileIsa;
 
 struct BackendOptions {
-  // "cpu", "cuda:N" (the N-th GPU, from 0), or "auto": cuda:0 where there is a GPU, else cpu.
+  // "cpu", "cuda:N" (the N-th GPU, from 0), or "auto": cuda:0 if there is a GPU, otherwise cpu.
   std::string device = "cpu";
-  // Of the CPU: others than "auto" go with no GPU.
+  // CPU only: a GPU refuses values other than "auto".
   std::string kernel = "auto";  // "auto", "amx", "avx512bf16", "avx512", "avx2" or "portable".
-  // What "auto" takes the first sound one of, fastest first; empty: what this CPU has.
+  // Candidates of "auto", fastest first; the first that passes its check is used. Empty: the paths
+  // of this CPU.
   std::vector<const TileIsa*> cpu_paths;
-  // Of a GPU: "auto", "portable" or "hopper" (worker/backend/hopper_choice.h). Others than "auto"
-  // go with no CPU.
+  // GPU only: "auto", "portable" or "hopper" (worker/backend/hopper_choice.h). A CPU refuses values
+  // other than "auto".
   std::string cuda_kernel = "auto";
-  // The commands, but for the GPU's name at their end, that run CheckHopperOn and tell what came of
-  // it as HopperVerdict reads it. Empty: nothing can be checked.
+  // Commands, without the GPU's name at their end, that run CheckHopperOn and print a result for
+  // HopperVerdict. Empty: no check is possible.
   std::vector<std::string> hopper_check, hopper_gradients_check;
-  int threads = 1;  // Of one kernel.
-  // Where ranks reach each other: an address or host name of this machine, or else the name of a
-  // network interface.
+  int threads = 1;  // Threads of one kernel.
+  // Address for connections between ranks: an address or host name of this machine, or the name of
+  // a network interface.
   std::string comm_host;
   std::string comm_interface;
-  // What arenas may take: of a GPU from the start; of a CPU what is kept for the next job counts.
+  // Memory for arenas. On a GPU it is allocated at start. On a CPU, memory kept for later jobs
+  // counts too.
   int64_t device_bytes = 0;
-  // Of a GPU: what is pinned for staging at the start.
+  // GPU only: host memory that is pinned for staging at start.
   int64_t staging_bytes = 0;
-  // Of a GPU: where NCCL is, as for dlopen. Others than the usual one go with no CPU.
+  // GPU only: NCCL's path, as for dlopen. A CPU refuses values other than the default.
   static constexpr char kNcclLibrary[] = "libnccl.so.2";
   std::string nccl_library = kNcclLibrary;
-  // Of a GPU, and refused on a CPU: where cuDNN is, as for dlopen; empty: it is not used.
+  // GPU only, refused on a CPU: cuDNN's path, as for dlopen. Empty: cuDNN is not used.
   std::string cudnn_library;
 };
 

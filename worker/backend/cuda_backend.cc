@@ -32,10 +32,11 @@ namespace annulus {
 namespace {
 
 constexpr char kNcclInterface[] = "NCCL_SOCKET_IFNAME";
-// Of a process that checks a kernel and ends: beside them CUDA's own.
+// Memory of a checking process, in addition to CUDA's own.
 constexpr int64_t kCheckArenaBytes = int64_t{64} << 20, kCheckWorkspaceBytes = int64_t{64} << 20;
 
-// Where NCCL's ranks find each other. What the environment says goes first: it may name several.
+// Sets the network interface for NCCL's connection setup. The environment has precedence: it may
+// name several interfaces.
 absl::Status SetInterface(const BackendOptions& options) {
   ASSIGN_OR_RETURN(const std::string interface,
                    InterfaceOf(options.comm_host, options.comm_interface));
@@ -53,8 +54,7 @@ absl::StatusOr<std::unique_ptr<CpuKernel>> MakeYardstick() {
   return CpuKernel::Create(portable);
 }
 
-// Before this process takes anything of the GPU, which may be one that a single process has to
-// itself.
+// Must be called before this process uses the GPU, which may allow only one process.
 absl::StatusOr<HopperChoice> ChooseKernel(const BackendOptions& options, int ordinal) {
   const auto check = [&](Operation operation) -> ChildEnd {
     const bool gradients = operation == Operation::kGradients;
@@ -68,7 +68,7 @@ absl::StatusOr<HopperChoice> ChooseKernel(const BackendOptions& options, int ord
   return ChooseHopper(options.cuda_kernel, HasCapability(CudaRuntime(), ordinal, 9, 0), check);
 }
 
-// What each lane's kernel holds of cuDNN's scratch and workspaces, for as many lanes as there are.
+// Holds the cuDNN scratch and workspace memory of all lanes' kernels.
 constexpr int64_t kCudnnBytes = int64_t{256} << 20;
 
 absl::Status CheckAtStart(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device) {
@@ -96,8 +96,8 @@ absl::Status Failing(absl::string_view what, const absl::Status& checked) {
                    DetailOf(checked));
 }
 
-// A GPU whose numbers are wrong must not serve. cuDNN is checked by jobs that are smaller than
-// those of which it gets any, too.
+// A GPU with wrong results must not serve. cuDNN's check includes jobs that are smaller than those
+// that it gets in operation.
 absl::Status CheckNumbers(const Engine& engine, cuda::DeviceKernelOptions options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Device> device, engine.make_device());
   cuda::DeviceKernelOptions own = options;
@@ -167,7 +167,7 @@ absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal
           ? ""
           : absl::StrCat(" + cudnn ", cuda::CudnnVersionText(kernel_options.cudnn->Version()));
   const CudaProperties& gpu = context->properties();
-  // No other kernel takes deterministic jobs.
+  // Deterministic jobs use no other kernel.
   engine.arithmetic = absl::StrCat("cuda/mma on sm_", gpu.major, gpu.minor);
   engine.description =
       absl::StrCat(choice.kernels(), cudnn, " + nccl ", NcclVersionText(nccl->Version()), ", ",
@@ -197,7 +197,7 @@ absl::Status CheckHopperOn(const std::string& device_name, Operation operation) 
   };
   RETURN_IF_ERROR(
       CheckHopper(*kernel, *yardstick, device.get(), HopperCheckSpecs(operation), launches));
-  // What the worker itself goes through at its start.
+  // The same checks as at a worker's start.
   return CheckAtStart(*kernel, *yardstick, device.get());
 }
 

@@ -11,18 +11,18 @@
 
 namespace annulus {
 
-// How many GPUs there are; FAILED_PRECONDITION in one line where this program or this machine can
-// use none. There are two implementations: with the CUDA toolkit and without it.
+// The number of GPUs. FAILED_PRECONDITION with a one-line message if this program or machine can
+// use none. Implemented twice: with the CUDA toolkit and without.
 absl::StatusOr<int> GpusHere();
 
-// Of one GPU: has chosen its kernel, in a process of its own where that has to be checked first
-// (worker/backend/hopper_choice.h), takes its memory, loads NCCL, and has compared the kernel's
-// answers with those of the CPU's portable one. FAILED_PRECONDITION in one line, INTERNAL for a
-// kernel that fails its check.
+// The engine of one GPU. Chooses its kernel, with a check in a child process if needed
+// (worker/backend/hopper_choice.h); allocates memory; loads NCCL; and compares the kernel's results
+// with the CPU's portable kernel. FAILED_PRECONDITION with a one-line message. INTERNAL: the kernel
+// fails its check.
 absl::StatusOr<Engine> MakeCudaEngine(const BackendOptions& options, int ordinal);
 
-// Compares the kernel for sm_90a of an operation with the CPU's portable one on that GPU: takes
-// some of its memory, and may hang. For a process of its own.
+// Compares the sm_90a kernel of `operation` with the CPU's portable kernel on this GPU. Allocates
+// GPU memory and may hang, so it needs its own process.
 absl::Status CheckHopperOn(const std::string& device, Operation operation);
 
 }  // namespace annulus

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// Where cuDNN refuses all, the other kernel's numbers are right.
+// If cuDNN refuses all work, the results come from the other kernel and prove nothing.
 absl::Status WithItsPart(const std::string& what, const std::function<int64_t()>& rectangles,
                          const std::function<absl::Status()>& check) {
   const int64_t before = rectangles();
@@ -39,7 +39,7 @@ std::vector<AttentionSpec> CudnnCheckSpecs() {
     spec.q_heads = 2;
     spec.kv_heads = 1;
     spec.head_dim = spec.head_dim_v = 64;
-    // Products of numbers in [−1, 1) sum up to a third of √dim, about.
+    // A product of vectors with elements in [−1, 1) is about √dim / 3.
     spec.scale = 9 / std::sqrt(static_cast<double>(spec.head_dim));
     spec.sequences.resize(1);
     spec.sequences[0].q_len = 300;

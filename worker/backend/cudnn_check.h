@@ -12,14 +12,13 @@
 
 namespace annulus {
 
-// Jobs of the size that cuDNN gets of a worker, one of each of its types. Scores are large, so that
-// a wrong one shows.
+// Jobs large enough for cuDNN, one for each of its types. Scores are large, so that errors show.
 std::vector<AttentionSpec> CudnnCheckSpecs();
 
-// Compares `kernel`, on `device` (nullptr: the host), whose cuDNN takes rectangles of any size,
-// with `yardstick`: by the checks of a start (self_check.h) and by CudnnCheckSpecs. `rectangles`:
-// how many cuDNN has done until now. INTERNAL where numbers are apart, or where cuDNN had no part
-// in one of the checks.
+// Compares `kernel`, on `device` (nullptr: the host), with `yardstick`: the checks of a start
+// (self_check.h) and CudnnCheckSpecs. `kernel` must pass rectangles of any size to cuDNN.
+// `rectangles` returns how many cuDNN has processed. INTERNAL: results differ, or cuDNN took no
+// part in a check.
 absl::Status CheckCudnn(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device,
                         const std::function<int64_t()>& rectangles);
 

@@ -17,7 +17,7 @@ struct Dims {
 constexpr Dims kDims[] = {{64, 64}, {72, 72}, {128, 128}, {256, 256}};
 constexpr int32_t kMostOfGradients = 128;
 
-// Products of numbers in [−1, 1) sum up to a third of √dim, about.
+// A product of vectors with elements in [−1, 1) is about √dim / 3.
 double PeakedScale(int32_t dim) { return 9 / std::sqrt(static_cast<double>(dim)); }
 
 AttentionSpec Spec(DataType dtype, const Dims& dims, int32_t q_heads, int32_t kv_heads) {
@@ -38,8 +38,8 @@ void AddSequence(int64_t q_len, int64_t kv_len, AttentionSpec* spec) {
   spec->sequences.push_back(sequence);
 }
 
-// Odd lengths: several tiles of slots and more of keys than a ring has stages, the last ones not
-// full.
+// Odd lengths: several tiles of slots, more tiles of keys than the ring has stages, and partial
+// last tiles.
 std::vector<AttentionSpec> Masked(const AttentionSpec& plain) {
   constexpr int64_t kRows = 71, kKeys = 613;
   AttentionSpec full = plain;
@@ -58,7 +58,7 @@ std::vector<AttentionSpec> Masked(const AttentionSpec& plain) {
   return {full, causal, window, several};
 }
 
-// Each call's keys in two calls, cut where no tile ends.
+// Splits the keys of each call into two calls, not at a tile boundary.
 class InTwoCalls final : public AttentionKernel {
  public:
   explicit InTwoCalls(AttentionKernel* kernel) : kernel_(kernel) {}
@@ -106,7 +106,7 @@ std::vector<AttentionSpec> HopperCheckSpecs(Operation operation) {
     for (const Dims& dims : kDims) {
       if (gradients && dims.keys > kMostOfGradients) continue;
       for (const bool shared : {false, true}) {
-        // Rows of six heads do not fill tiles of slots.
+        // With six heads, rows do not fill tiles of slots.
         const int32_t kv_heads = shared ? 1 : 2, q_heads = !shared ? 2 : gradients ? 6 : 4;
         for (AttentionSpec& spec : Masked(Spec(dtype, dims, q_heads, kv_heads)))
           specs.push_back(std::move(spec));

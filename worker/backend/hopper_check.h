@@ -13,16 +13,17 @@
 
 namespace annulus {
 
-// Jobs for the CUDA kernels for sm_90a, of attention and of gradients: both types, dimensions for
-// each of their instantiations, masks of each kind of tile, query heads that share keys and that do
-// not, more items than a GPU has multiprocessors, and few rows over many keys. Scores are large, so
-// that a wrong one shows.
+// Jobs for the sm_90a CUDA kernels of attention and gradients. They cover both types, head
+// dimensions of each instantiation, masks for each kind of tile, shared and separate keys of query
+// heads, more items than multiprocessors, and few rows over many keys. Scores are large, so that
+// errors show.
 std::vector<AttentionSpec> HopperCheckSpecs(Operation operation);
 
-// Compares `kernel`, on `device` (nullptr: the host), with `yardstick`, as CheckKernel does: each
-// job as it is, and with its keys in two calls, of which the second goes on from the state of the
-// first; of gradients the forward job, too. `launches`: how often the operation's kernel for sm_90a
-// was launched until now. INTERNAL where numbers are apart, or where it was not launched.
+// Compares `kernel`, on `device` (nullptr: the host), with `yardstick`, as CheckKernel does. Each
+// job runs twice: once as it is, and once with its keys in two calls, the second continuing from
+// the first's state. For gradients the forward job is compared too. `launches` returns how often
+// the operation's sm_90a kernel was launched. INTERNAL: results differ, or the kernel was not
+// launched.
 absl::Status CheckHopper(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device,
                          absl::Span<const AttentionSpec> specs,
                          const std::function<int64_t()>& launches);

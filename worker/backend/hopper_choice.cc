@@ -40,7 +40,7 @@ std::string HopperChoice::note() const {
 
 namespace {
 
-// The verdict, which is said in the log where that is not an error's.
+// Returns the verdict and logs it, unless it becomes an error.
 absl::StatusOr<std::string> Judge(const std::string& asked, absl::string_view kernel,
                                   const ChildEnd& end) {
   std::string verdict = HopperVerdict(end);

@@ -22,11 +22,11 @@ namespace {
 constexpr int64_t kLeastRows = 128, kMostRows = 4096;
 constexpr int32_t kHeads = 4;
 constexpr int64_t kWindow = 256;
-// Of one row over many keys and values, by turns in other memory. Runs are short and many: what
-// others hold up is least of those that are over soon.
+// For one row over many keys and values, each time in other memory. Many short runs: short runs are
+// disturbed least.
 constexpr int64_t kLeastKeys = 512, kMostKeyBytes = ColdNumbers::kBytes / 2;
 constexpr int kShortRuns = 4;
-// One that others hold up makes a job look a hundred times as long as it is.
+// A disturbed run may take a hundred times as long, so the best of several counts.
 constexpr int kRunsOfRound = 3;
 constexpr int32_t kMeasuredDims[] = {32, 64, 128, 256};
 constexpr int64_t kMessageBytes = int64_t{8} << 20;
@@ -36,8 +36,8 @@ MeasuredShape FullShape(int32_t dim) { return {kHeads, dim, kLeastRows, kLeastRo
 MeasuredShape WindowShape(int32_t dim) { return {kHeads, dim, kLeastRows, kLeastRows, kWindow}; }
 MeasuredShape FewRowsShape(int32_t dim) { return {kHeads, dim, 1, kLeastKeys, 0}; }
 
-// A job that is run again and again, and made longer as long as a run of it takes `target` at most:
-// short ones run in caches, as few jobs do.
+// Repeats a job and doubles its length while a run takes at most `target`. Short jobs run in
+// caches, which is not typical.
 class Course {
  public:
   Course(const Machine& machine, const KernelRates& of, const MeasuredShape& shape,
@@ -63,7 +63,7 @@ class Course {
   }
 
   int32_t head_dim() const { return shape_.head_dim; }
-  // Of half the length; no rows where there was none.
+  // The best run of half the length. Without rows if there was none.
   TimedRun Shorter() const { return shorter_; }
   TimedRun Best() const {
     TimedRun run;
@@ -71,7 +71,8 @@ class Course {
     run.keys = shape_.heads * shape_.kv_len;
     const bool full = shape_.window == 0;
     const int64_t sees = full ? shape_.kv_len : std::min(shape_.kv_len, shape_.window);
-    const int64_t triangle = full ? 0 : sees * (sees - 1) / 2;  // Before the first row.
+    // Pairs missing at the beginning, before the window is full.
+    const int64_t triangle = full ? 0 : sees * (sees - 1) / 2;
     run.pairs = run.rows * sees - shape_.heads * triangle;
     run.seconds = best_.seconds;
     run.cpu_seconds = best_.cpu_seconds;
@@ -84,7 +85,7 @@ class Course {
     const int64_t bytes = 2 * shape_.heads * shape_.head_dim * BytesPerElement(of_.dtype);
     return few_rows() ? 2 * shape_.kv_len * bytes > kMostKeyBytes : shape_.q_len == kMostRows;
   }
-  // Of the time, with a job of twice the length.
+  // The factor of the time if the length doubles.
   double Growth() const { return few_rows() || shape_.window > 0 ? 2 : 4; }
 
   const Machine& machine_;
@@ -98,8 +99,8 @@ class Course {
   MeasuredJob::Took best_ = kNever;
 };
 
-// As one of two ranks, sends and receives `messages` messages after a first one, which pays for
-// what a new connection costs; the time that each took.
+// Runs one of two ranks: sends and receives `messages` messages after a first one, which includes
+// connection costs. Returns the time of each.
 absl::StatusOr<std::vector<absl::Duration>> Exchange(Communicator* communicator,
                                                      const std::vector<std::string>& bootstraps,
                                                      int messages, int64_t bytes,
@@ -159,7 +160,7 @@ KernelRate RateOfRuns(int32_t head_dim, const TimedRun& full, const TimedRun& sh
                       const TimedRun& windows, const TimedRun& few_rows) {
   const auto pairs = static_cast<double>(full.pairs), few = static_cast<double>(windows.pairs);
   const auto many = static_cast<double>(windows.rows);
-  // seconds = pairs · pair_seconds + rows · row_seconds, of two runs.
+  // Solves seconds = pairs · pair_seconds + rows · row_seconds for two runs.
   const TimedRun& other = shorter.rows > 0 ? shorter : windows;
   const auto rows = static_cast<double>(full.rows), others = static_cast<double>(other.rows);
   const double of_pair = (full.seconds * others - other.seconds * rows) /
@@ -199,12 +200,12 @@ absl::StatusOr<MeasuredKernel> MeasureKernel(const Engine& engine, const KernelR
     courses.emplace_back(machine, of, WindowShape(dim), target);
     courses.emplace_back(machine, of, FewRowsShape(dim), target / kShortRuns, cold);
   }
-  // Round after round, so that what disturbs one disturbs a run of each and not all runs of one.
+  // In rounds, so that a disturbance affects one run of each job instead of all runs of one.
   do {
     for (Course& course : courses) RETURN_IF_ERROR(course.Run());
   } while (SteadyNow() < end);
   MeasuredKernel measured;
-  std::vector<TimedRun> runs;  // That have work for all threads.
+  std::vector<TimedRun> runs;  // Runs with work for all threads.
   for (size_t i = 0; i < courses.size(); i += kKinds) {
     const TimedRun full = courses[i].Best(), windows = courses[i + 1].Best();
     measured.rates.push_back(RateOfRuns(courses[i].head_dim(), full, courses[i].Shorter(), windows,
@@ -225,7 +226,8 @@ absl::StatusOr<double> MeasureStep(const Engine& engine, absl::Duration budget,
                      TimeExchange(engine, kMessages, kSmallMessageBytes, now));
     all.insert(all.end(), took.begin(), took.end());
   }
-  // Workers of one machine measure side by side, so that many a message waits for a CPU.
+  // Workers on one machine measure at the same time, so many messages wait for a CPU. The lower
+  // quartile excludes these waits.
   const auto quarter = all.begin() + static_cast<int64_t>(all.size() / 4);
   std::nth_element(all.begin(), quarter, all.end());
   return absl::ToDoubleSeconds(*quarter);

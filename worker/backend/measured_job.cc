@@ -15,7 +15,7 @@
 namespace annulus {
 namespace {
 
-// Random numbers: a processor that multiplies zeros is faster than with any job's.
+// Random numbers, because CPUs multiply zeros faster than real data.
 std::vector<std::byte> SomeNumbers(DataType dtype) {
   constexpr int kCount = 16384;
   std::mt19937 random(1);
@@ -27,7 +27,7 @@ std::vector<std::byte> SomeNumbers(DataType dtype) {
   return bytes;
 }
 
-// The numbers again and again.
+// Fills memory with copies of the numbers.
 void Repeat(const std::vector<std::byte>& numbers, std::vector<std::byte>* memory) {
   for (size_t at = 0; at < memory->size(); at += numbers.size()) {
     const size_t bytes = std::min(numbers.size(), memory->size() - at);
@@ -77,7 +77,7 @@ absl::StatusOr<Machine> Machine::Create(const Engine& engine) {
 absl::StatusOr<ColdNumbers> ColdNumbers::Create() {
   ColdNumbers cold;
   RETURN_IF_ERROR(cold.memory_.Reserve(kBytes, "the memory that is measured"));
-  // Two neighbours are a number of fp32, and each of them one of fp16, too.
+  // Two adjacent bf16 numbers form a valid fp32 number, and each is a valid fp16 number.
   const std::vector<std::byte> numbers = SomeNumbers(DataType::kBf16);
   for (int64_t at = 0; at < kBytes; at += static_cast<int64_t>(numbers.size()))
     std::copy(numbers.begin(), numbers.end(), cold.data() + at);
@@ -138,7 +138,7 @@ absl::StatusOr<MeasuredJob::Took> MeasuredJob::Run() {
   return Took{std::max(1e-6, seconds), CpuSeconds() - before};
 }
 
-// Memory that was never touched would cost more than what is done there.
+// The first touch of memory would cost more than the measured work.
 absl::Status MeasuredJob::Fill(std::byte* memory, int64_t bytes) const {
   const auto size = static_cast<int64_t>(numbers_.size());
   const int64_t times = bytes / size;

@@ -16,7 +16,8 @@
 
 namespace annulus {
 
-// What all jobs of a measurement share: a kernel may take longer to make than to measure.
+// Device and kernel shared by all jobs of a measurement, since making a kernel may take longer than
+// measuring it.
 struct Machine {
   static absl::StatusOr<Machine> Create(const Engine& engine);
 
@@ -24,14 +25,14 @@ struct Machine {
   std::unique_ptr<AttentionKernel> kernel;
 };
 
-// Memory of random numbers in every type, of which caches hold a part at most: each piece that is
-// taken is the one that was not touched for the longest time. One thread.
+// Memory of random numbers, valid in every type, and larger than the caches. Each piece taken is
+// the one that has not been used for the longest time. Not thread-safe.
 class ColdNumbers {
  public:
   static constexpr int64_t kBytes = int64_t{64} << 20;
-  // RESOURCE_EXHAUSTED where the machine has no memory.
+  // RESOURCE_EXHAUSTED: the machine has no memory.
   static absl::StatusOr<ColdNumbers> Create();
-  // `bytes`: kBytes at most.
+  // Requires: `bytes` <= kBytes.
   std::byte* Take(int64_t bytes);
 
  private:
@@ -41,19 +42,19 @@ class ColdNumbers {
   int64_t at_ = 0;
 };
 
-// The shape of a job of one sequence that is measured.
+// The shape of a measured job, with one sequence.
 struct MeasuredShape {
-  int32_t heads = 1;  // Of queries and of keys.
+  int32_t heads = 1;  // Query heads and key/value heads.
   int32_t head_dim = 0;
   int64_t q_len = 0, kv_len = 0;
-  int64_t window = 0;  // Keys that a row sees, itself the last; 0: all.
+  int64_t window = 0;  // The number of keys that a row sees, itself the last. 0: all keys.
 };
 
-// A job of one rank, to be run again and again, as lanes run them.
+// A one-rank job that runs repeatedly, as lanes run it.
 class MeasuredJob {
  public:
-  // Of the kernel, type and operation of `of`. `machine` and `cold` must outlive it; with `cold`
-  // keys and values come from there.
+  // A job with the type and operation of `of`. `machine` and `cold` must outlive it. If `cold` is
+  // set, keys and values come from it.
   static absl::StatusOr<MeasuredJob> Create(const Machine& machine, const KernelRates& of,
                                             const MeasuredShape& shape,
                                             ColdNumbers* cold = nullptr);
@@ -64,7 +65,7 @@ class MeasuredJob {
   absl::StatusOr<Took> Run();
 
  private:
-  // A tensor in memory of its own, or of so many cold bytes.
+  // A tensor with its own memory, or with `cold_bytes` of ColdNumbers.
   struct Tensor {
     std::vector<std::byte> own;
     int64_t cold_bytes = 0;

@@ -25,7 +25,7 @@ namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-// Two blocks of keys, of which all rows see the first one whole; an odd number of odd rows.
+// Two blocks of keys, the first visible as a whole to all rows. An odd number of rows of odd size.
 AttentionSpec FixedSpec(DataType dtype) {
   AttentionSpec spec;
   spec.dtype = dtype;
@@ -41,8 +41,8 @@ AttentionSpec FixedSpec(DataType dtype) {
   return spec;
 }
 
-// All that changes scores and weights at once, which are loops that no plain job enters; a scale at
-// which a soft cap shows.
+// All modifiers of scores and weights at once, because plain jobs do not use their loops. The scale
+// makes the soft cap matter.
 AttentionSpec ModifiedSpec(DataType dtype) {
   AttentionSpec spec = FixedSpec(dtype);
   spec.sequences[0].q_len = 13;
@@ -59,14 +59,14 @@ AttentionSpec ModifiedSpec(DataType dtype) {
   return spec;
 }
 
-// The rows of a job's tensors, indexed like TensorTable(spec).
+// The bytes of a job's tensors, indexed like TensorTable(spec).
 using Tensors = std::vector<std::vector<std::byte>>;
 
 int64_t NumbersOf(const TensorInfo& tensor, const AttentionSpec& spec) {
   return RowsOf(tensor, spec) * tensor.heads * tensor.dim;
 }
 
-// Numbers in [−1, 1), or any bits, from a generator of 32 bits.
+// Numbers in [−1, 1), or arbitrary bits, from a 32-bit generator.
 std::vector<std::byte> Numbers(const TensorInfo& tensor, const AttentionSpec& spec) {
   std::vector<std::byte> bytes(RowsOf(tensor, spec) * tensor.row_bytes());
   uint32_t state = 12345u + static_cast<uint32_t>(tensor.id);
@@ -87,7 +87,7 @@ Tensors InputsOf(const AttentionSpec& spec) {
   return tensors;
 }
 
-// Of the job on one rank, in place.
+// Runs the job on one rank, in place.
 absl::Status RunJob(const AttentionSpec& spec, AttentionKernel& kernel, Device& device,
                     Tensors* tensors) {
   ProgramRequest request;
@@ -111,9 +111,10 @@ absl::Status RunJob(const AttentionSpec& spec, AttentionKernel& kernel, Device& 
   return executor.CopyOut(staged);
 }
 
-// Of the largest number of a tensor: more than the paths differ by, and far from a mistake. Weights
-// of fp16 have at least its bits, so a forward pass may end one fp16 number away, 2⁻¹⁰ of the
-// largest one at most; gradients are rounded more often.
+// Tolerance, as a fraction of a tensor's largest number: above the differences between paths, and
+// far below real errors. Weights in fp16 arithmetic have at least fp16 precision, so a forward
+// result may differ by one fp16 step, at most 2⁻¹⁰ of the largest number. Gradients are rounded
+// more often.
 double AllowedOf(const AttentionSpec& spec) {
   if (spec.dtype == DataType::kFp32) return 1e-4;
   if (spec.dtype == DataType::kBf16) return 0.03;
@@ -134,7 +135,7 @@ absl::Status Compare(const AttentionSpec& spec, const TensorInfo& tensor,
   for (size_t i = 0; i < a.size(); ++i) {
     if (std::isfinite(b[i])) largest = std::max(largest, std::fabs(b[i]));
     if (nonfinite && std::isnan(a[i]) && std::isnan(b[i])) continue;
-    if (nonfinite && a[i] == b[i]) continue;  // Infinities.
+    if (nonfinite && a[i] == b[i]) continue;  // Equal infinities.
     const float difference = std::fabs(a[i] - b[i]);
     apart = std::isnan(difference) ? kInfinity : std::max(apart, difference);
   }
@@ -143,7 +144,7 @@ absl::Status Compare(const AttentionSpec& spec, const TensorInfo& tensor,
                              apart, ", of ", largest));
 }
 
-// `nonfinite`: NaN and infinities agree with themselves.
+// With `nonfinite`, NaN equals NaN and infinities equal themselves.
 absl::Status CompareOutputs(const AttentionSpec& spec, const Tensors& ours,
                             const Tensors& yardstick, bool nonfinite = false) {
   const std::vector<TensorInfo> table = TensorTable(spec);
@@ -154,7 +155,7 @@ absl::Status CompareOutputs(const AttentionSpec& spec, const Tensors& ours,
   return absl::OkStatus();
 }
 
-// Runs `spec` on both kernels; `tensors` holds the inputs, and afterwards the yardstick's outputs.
+// Runs `spec` on both kernels. `tensors` has the inputs, and afterwards the yardstick's outputs.
 absl::Status CheckJob(const AttentionSpec& spec, AttentionKernel& kernel, Device* device,
                       AttentionKernel& yardstick, Tensors* tensors, bool nonfinite = false) {
   Tensors ours = *tensors;
@@ -166,12 +167,12 @@ absl::Status CheckJob(const AttentionSpec& spec, AttentionKernel& kernel, Device
 
 constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp16, DataType::kBf16};
 
-// Forward, of these inputs, and gradients of that.
+// Checks a forward job, and then its gradients.
 absl::Status CheckBothWays(AttentionSpec spec, AttentionKernel& kernel, Device* device,
                            AttentionKernel& yardstick, Tensors forward, bool nonfinite = false) {
   RETURN_IF_ERROR(CheckJob(spec, kernel, device, yardstick, &forward, nonfinite));
-  // As of a forward job: q, k, v, the output and LSE come first, in both tables, and then whatever
-  // changes scores.
+  // Copies the forward job's tensors: q, k, v, the output and LSE come first in both tables,
+  // followed by inputs that change scores.
   const size_t shared = TensorTable(spec).size();
   spec.operation = Operation::kGradients;
   Tensors tensors = InputsOf(spec);
@@ -184,8 +185,8 @@ absl::Status CheckBothWays(const AttentionSpec& spec, AttentionKernel& kernel, D
   return CheckBothWays(spec, kernel, device, yardstick, InputsOf(spec));
 }
 
-// NaN in one key that bits hide from all rows, and in a second sequence, in the tiles and blocks of
-// the first: kernels take other ways around what is not finite.
+// NaN in a key that the bit mask hides from all rows, and in a second sequence that shares tiles
+// and blocks with the first. Kernels have separate code for non-finite blocks.
 absl::Status CheckHiddenNan(AttentionKernel& kernel, AttentionKernel& yardstick) {
   constexpr int kQueries = 0, kKeys = 1, kValues = 2, kHidden = 3;
   constexpr int64_t kRows = 11, kOwnKeys = 70;
@@ -211,11 +212,12 @@ absl::Status CheckHiddenNan(AttentionKernel& kernel, AttentionKernel& yardstick)
   return absl::OkStatus();
 }
 
-// So few rows over so many keys that the kernel attends to keys as they lie, eight slots, four, two
-// and one at a time, the last keys by parts of a vector.
+// Few rows over many keys, so that the kernel reads unpacked keys: eight, four, two and one slots
+// at a time, with partial vectors at the end.
 absl::Status CheckFewRows(AttentionKernel& kernel, AttentionKernel& yardstick) {
   for (const DataType dtype : kTypes) {
-    for (const int32_t slots : {4 + 2 + 1, 8 + 4 + 2 + 1}) {  // Some paths take no more than eight.
+    // Some paths take at most eight slots.
+    for (const int32_t slots : {4 + 2 + 1, 8 + 4 + 2 + 1}) {
       AttentionSpec spec = FixedSpec(dtype);
       spec.q_heads = slots;
       spec.sequences[0].q_len = 1;
@@ -234,9 +236,9 @@ absl::StatusOr<std::unique_ptr<CpuKernel>> KernelOf(const TileIsa& isa, int thre
   return CpuKernel::Create(options);
 }
 
-// Whole blocks of keys, of the dimensions for which AMX weighs scores while it multiplies: only the
-// first block goes by the steps that the other jobs take. Two threads share more than one tile of
-// rows by packing keys first, so that a tile is given all blocks at once.
+// Whole blocks of keys, in dimensions for which AMX computes weights while it multiplies. In other
+// jobs only the first block's code runs. With two threads, tiles share keys that are packed first,
+// so a tile gets all blocks at once.
 absl::Status CheckWholeBlocks(const TileIsa& isa, AttentionKernel& yardstick) {
   ASSIGN_OR_RETURN(const std::unique_ptr<CpuKernel> kernel, KernelOf(isa, /*threads=*/2));
   for (const int32_t dim : {64, 128}) {
@@ -251,8 +253,8 @@ absl::Status CheckWholeBlocks(const TileIsa& isa, AttentionKernel& yardstick) {
   return absl::OkStatus();
 }
 
-// One query whose scores are −infinity with the first half of its keys and more, and ordinary with
-// the others: what a kernel makes of those alone must not show. Products of bf16 alone go so far.
+// One query whose scores are −infinity with more than the first half of its keys, and ordinary with
+// the others. The first keys must not affect the result. Only bf16 has such large products.
 absl::Status CheckLostKeys(AttentionKernel& kernel, AttentionKernel& yardstick, Device* device) {
   constexpr int64_t kRow = 20, kLostKeys = 192;
   constexpr float kFar = 1e38f;
@@ -332,8 +334,8 @@ absl::Status CheckNonfinite(AttentionKernel& kernel, AttentionKernel& yardstick,
     };
     constexpr int kQueries = 0, kKeys = 1, kValues = 2;
     const float largest = dtype == DataType::kFp16 ? 65504.0f : 1e38f;
-    // One query, one that the largest numbers take out of range with one key, and what the last row
-    // alone sees of keys and of values.
+    // NaN in one query; a query and a key whose product overflows; NaN and infinities in a key and
+    // a value that only the last row sees.
     set(kQueries, 3, {kNan});
     set(kQueries, 9, {-largest});
     set(kKeys, 7, {largest});

@@ -14,46 +14,47 @@
 
 namespace annulus {
 
-// Runs both kernels on a few small jobs whose inputs never change, forward and backward in every
-// type, plain and with all modifiers, in milliseconds. INTERNAL, with the job and the tensor, where
-// what they give is further apart than their types explain, or where `kernel` fails.
-// `device`: that of `kernel`; nullptr: the host, as the yardstick's.
+// Runs both kernels on a few small jobs with constant inputs: forward and backward, in every type,
+// plain and with all modifiers. Takes milliseconds. `device`: the device of `kernel`; nullptr: the
+// host, which the yardstick always uses. INTERNAL, with the job and the tensor, if results differ
+// by more than the types' rounding or if `kernel` fails.
 absl::Status CheckKernel(AttentionKernel& kernel, AttentionKernel& yardstick,
                          Device* device = nullptr);
 
-// One forward job: `spec` is valid.
+// Like CheckKernel, for one forward job. Requires: `spec` is valid.
 absl::Status CheckForward(const AttentionSpec& spec, AttentionKernel& kernel,
                           AttentionKernel& yardstick, Device* device = nullptr);
 
-// One forward job, and the gradients of it by what it gave.
+// Like CheckForward, and then the gradients of the job from its outputs.
 absl::Status CheckGradients(const AttentionSpec& spec, AttentionKernel& kernel,
                             AttentionKernel& yardstick, Device* device = nullptr);
 
-// The same of every kernel that a GPU chooses from by head dimensions and modifiers, in tens of
-// milliseconds of the yardstick. Shapes that `kernel` says it does not serve are passed over, but
-// it fails where it serves none of a type, as then nothing has been compared.
+// Like CheckKernel, for every kernel that a GPU selects by head dimension and modifiers. Takes tens
+// of milliseconds of the yardstick. Skips shapes that `kernel` does not serve; fails if it serves
+// none of a type, because then nothing was compared.
 absl::Status CheckKernelsByShape(AttentionKernel& kernel, AttentionKernel& yardstick,
                                  Device* device = nullptr);
 
-// The same of a forward pass whose inputs hold NaN, infinities and numbers whose products are out
-// of range, in each 16-bit type, −infinity with all of a row's first keys among them: NaN where the
-// yardstick has it, and nowhere else.
+// Like CheckKernel, for forward passes in the 16-bit types whose inputs have NaN, infinities and
+// numbers whose products overflow. In one job, a row has scores of −infinity with all its first
+// keys. NaN must be exactly where the yardstick has it.
 absl::Status CheckNonfinite(AttentionKernel& kernel, AttentionKernel& yardstick,
                             Device* device = nullptr);
 
-// The same of Arithmetic::kBf16x3, against the yardstick's fp32.
+// Like CheckForward, for Arithmetic::kBf16x3 against the yardstick's fp32.
 absl::Status CheckBf16x3(AttentionKernel& kernel, AttentionKernel& yardstick);
 
-// A path of the CPU kernel that has passed the check.
+// A path of the CPU kernel that has passed its check.
 struct CheckedPath {
   const TileIsa* isa = nullptr;
-  // "amx failed its check": of each faster path that did not.
+  // For each faster path that failed: "amx failed its check".
   std::vector<std::string> passed_over;
 };
 
-// Of `candidates`, fastest first, the first that agrees with the portable path, which is the last
-// resort, also around NaN that is hidden, in few rows over many keys, in whole blocks of keys and
-// in what types it adds; each that does not is said in the log. INTERNAL where none does.
+// Returns the first of `candidates` (fastest first) that agrees with the portable path. The jobs
+// also cover hidden NaN, few rows over many keys, whole blocks of keys, and additional types that
+// the path serves. The portable path is the last resort. Logs each path that fails. INTERNAL: none
+// passes.
 absl::StatusOr<CheckedPath> FirstSoundPath(absl::Span<const TileIsa* const> candidates);
 
 }  // namespace annulus

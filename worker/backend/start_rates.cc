@@ -14,10 +14,10 @@
 namespace annulus {
 namespace {
 
-// Of links that cannot be measured in one process: GPUs behind PCIe.
+// For links that cannot be measured in one process: GPUs behind PCIe.
 constexpr int64_t kAssumedLinkBytesPerSecond = 20'000'000'000;
 constexpr double kAssumedStepSeconds = 30e-6;
-// Below this share of processors what was measured is said to be doubtful.
+// Below this CPU share, the log marks the measurements as doubtful.
 constexpr double kMostlyAlone = 0.7;
 
 absl::Status CheckWanted(const StartRatesOptions& options) {

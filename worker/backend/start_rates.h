@@ -13,20 +13,20 @@
 namespace annulus {
 
 struct StartRatesOptions {
-  int threads = 1;        // Of the CPU's kernel.
-  int64_t link_rate = 0;  // Bytes per second; 0: measured, or assumed where it cannot be.
-  // For forward passes, about; half of it for gradients and as long again for the link.
+  int threads = 1;        // Threads of the CPU kernel.
+  int64_t link_rate = 0;  // Bytes per second. 0: measured, or assumed if it cannot be measured.
+  // Approximate time for forward passes; half of it for gradients, and as long again for the link.
   absl::Duration time = absl::Seconds(1);
-  // Asked before each measurement.
+  // Checked before each measurement.
   std::function<bool()> told_to_end = [] { return false; };
 };
 
-// What a worker measures at start: every kernel that the engine has, and its transfers. CANCELLED
-// once it is told to end.
+// Measures the rates of every kernel of the engine and of its transfers. CANCELLED once told_to_end
+// returns true.
 absl::StatusOr<WorkerRates> MeasureStartRates(const Engine& engine,
                                               const StartRatesOptions& options);
 
-// For a line of the log, at head dimensions of 128.
+// A log line, for head dimension 128.
 std::string RatesText(const WorkerRates& rates);
 
 }  // namespace annulus

@@ -10,18 +10,19 @@
 namespace annulus {
 
 struct BindAddress {
-  sockaddr_storage storage = {};  // Port 0.
+  sockaddr_storage storage = {};  // The port is 0.
   socklen_t length = 0;
 };
 
-// The address of this machine that `host` (an address or a name) or else the network interface
-// `interface` stands for; exactly one is given. INVALID_ARGUMENT for none or both, an unknown host,
-// and the wildcard address, at which no peer can call; UNAVAILABLE when it cannot be bound here.
+// Resolves `host` (an address or name of this machine) or `interface` (a network interface) to an
+// address of this machine. Give exactly one. INVALID_ARGUMENT: none or both are given, the host is
+// unknown, or the address is a wildcard, which peers cannot call. UNAVAILABLE: the address cannot
+// be bound here.
 absl::StatusOr<BindAddress> ResolveBindAddress(const std::string& host,
                                                const std::string& interface);
 
-// The name of the network interface that has the address `host`, or `interface`. As
-// ResolveBindAddress, and UNAVAILABLE where no interface of this machine has it.
+// The name of the network interface that has the address of `host`, or `interface` itself. Errors
+// as for ResolveBindAddress; also UNAVAILABLE if no interface of this machine has the address.
 absl::StatusOr<std::string> InterfaceOf(const std::string& host, const std::string& interface);
 
 }  // namespace annulus

@@ -96,8 +96,8 @@ absl::Status CommunicatorBase::Finish(const absl::Status& status, Phase next) {
     phase_ = next;
     return status;
   }
-  // What a verb says when it was interrupted depends on where the abort met it. A device's fault is
-  // none of the abort's.
+  // After an abort, the error of a call depends on timing, so it is replaced. A device fault is not
+  // a consequence of the abort and is kept.
   first_error_ =
       aborted() && !IsDeviceFault(status)
           ? Error(absl::StatusCode::kAborted, kReasonAborted, "the communicator was aborted")

@@ -14,25 +14,24 @@
 
 namespace annulus {
 
-// Reasons (base/error.h) of a communicator's errors. Metadata "peer" holds the rank, where it
-// is known.
+// Reasons (base/error.h) of communicator errors. Metadata "peer" holds the rank if it is known.
 inline constexpr absl::string_view kReasonPeerLost = "PEER_LOST";
 inline constexpr absl::string_view kReasonDamaged = "MESSAGE_DAMAGED";
 inline constexpr absl::string_view kReasonStepTimeout = "STEP_TIMEOUT";
 inline constexpr absl::string_view kReasonAborted = "COMMUNICATOR_ABORTED";
 inline constexpr absl::string_view kReasonPoisoned = "COMMUNICATOR_POISONED";
 
-// UNAVAILABLE, UNAVAILABLE and DEADLINE_EXCEEDED that name the peer.
+// UNAVAILABLE, UNAVAILABLE and DEADLINE_EXCEEDED, with metadata "peer".
 absl::Status PeerLost(int32_t peer, absl::string_view what);
 absl::Status MessageDamaged(int32_t peer, absl::string_view what);
 absl::Status PeerTimeout(int32_t peer, absl::string_view what);
 
-// INVALID_ARGUMENT unless there is such a rank.
+// INVALID_ARGUMENT unless 0 <= rank < size.
 absl::Status CheckRank(int32_t rank, int32_t size);
 
-// The rules that all communicators share, written once: order of the verbs, their arguments,
-// poison, abort. A back-end fills in the Do… verbs, which are called in order, with good arguments
-// and never after an error.
+// Implements the rules that all communicators share: order of calls, arguments, poison, abort.
+// Back-ends implement the Do… functions. These are called in order, with valid arguments, and never
+// after an error.
 class CommunicatorBase : public Communicator {
  public:
   absl::StatusOr<std::string> Bootstrap() final;
@@ -54,10 +53,10 @@ class CommunicatorBase : public Communicator {
   virtual absl::Status DoStart(absl::Span<const SendMessage> sends,
                                absl::Span<const ReceiveMessage> receives) = 0;
   virtual absl::Status DoJoin(absl::Time deadline) = 0;
-  // Any thread, after aborted() became true: makes a blocked Do… verb return an error soon.
+  // Makes a blocked Do… function return an error soon. Any thread. Called after aborted() is true.
   virtual void Interrupt() = 0;
-  // Owner thread, once, after the first error: peers that wait for this rank learn of it, and its
-  // memory is no longer touched when it returns.
+  // Called once, on the owner thread, after the first error. Closes the connections, so that
+  // waiting peers fail. When it returns, no buffer is used any more.
   virtual void Leave() = 0;
 
   bool aborted() const { return aborted_.load(); }
@@ -67,9 +66,9 @@ class CommunicatorBase : public Communicator {
  private:
   enum class Phase : uint8_t { kNew, kBootstrapped, kConnected, kStarted, kPoisoned };
 
-  // OK when `verb` may run now; otherwise poisons.
+  // OK if `verb` may run now; otherwise poisons.
   absl::Status Enter(absl::string_view verb, Phase expected);
-  // Moves on to `next`, or poisons.
+  // Enters phase `next` if `status` is OK; otherwise poisons.
   absl::Status Finish(const absl::Status& status, Phase next);
   absl::Status CheckPeer(int32_t peer, int64_t bytes, const void* data) const;
 

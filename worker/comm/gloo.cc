@@ -29,14 +29,14 @@ namespace {
 
 using UnboundBuffer = ::gloo::transport::UnboundBuffer;
 
-// A Gloo wait that times out closes every pair of its context, so none ever does: the ticker
-// interrupts it, and Join looks at its own deadline.
+// After a timeout Gloo closes every pair of the context. So Gloo waits have no timeout: the ticker
+// interrupts them, and Join checks its own deadline.
 constexpr std::chrono::milliseconds kForever = std::chrono::hours(24);
 constexpr absl::Duration kTick = absl::Milliseconds(25);
-// Never used by a message: those count up from 0.
+// Messages never use this slot: their slots count up from 0.
 constexpr uint64_t kSentinelSlot = ~uint64_t{0};
 
-// The wall at which Gloo's exceptions end.
+// Converts Gloo's exceptions to a status.
 template <typename Function>
 absl::Status GlooCall(absl::string_view what, Function&& function) {
   try {
@@ -47,8 +47,8 @@ absl::Status GlooCall(absl::string_view what, Function&& function) {
   }
 }
 
-// Gloo's texts, of source files and addresses, are for the log: an error may reach the clients of a
-// job.
+// An error may reach the clients of a job. Gloo's messages have file names and addresses, so they
+// go to the log only.
 absl::Status Lost(int32_t peer, const absl::Status& status) {
   LogInfo(kNoJob, "peer ", peer, ": ", status.message());
   return PeerLost(peer, "its connection has failed");
@@ -60,18 +60,18 @@ absl::Status CannotBegin(const absl::Status& status) {
   return absl::UnavailableError("Gloo cannot begin; the worker's log says why");
 }
 
-// What ranks tell each other on every ordered pair before the first job.
+// Exchanged on each ordered pair before the first job.
 struct Greeting {
   uint64_t group = 0;
   int32_t from = 0, to = 0;
 };
 
-// Whether `transfer` had ended before its peer went away. When it had not, the look at it times
-// out, and the whole context, which has failed, goes with that.
+// True if `transfer` ended before its peer was lost. If it did not, the second Wait times out, and
+// Gloo closes the context. This is harmless: the context has failed.
 bool EndedBefore(GlooTransfer& transfer) {
   if (transfer.done) return true;
   const absl::Status looked = GlooCall("look", [&] {
-    // Takes back a nudge that came too late for an earlier wait.
+    // Consumes a nudge that arrived after an earlier wait had ended.
     transfer.Nudge();
     transfer.Wait(kForever);
     transfer.Wait(std::chrono::milliseconds(0));
@@ -104,37 +104,38 @@ class GlooCommunicator final : public CommunicatorBase {
   void Interrupt() override { Nudge(); }
   void Leave() override;
 
-  // A soft close, so that what is on its way arrives. Buffers are destroyed after it, when Gloo's
-  // thread is done with them.
+  // Closes the pairs softly, so that sent data arrives. The buffers are destroyed later, when
+  // Gloo's thread no longer uses them.
   void DestroyPairs();
   absl::Status Greet(uint64_t group, absl::Time deadline);
-  // Sends `ours` and receives `theirs`, by peer.
+  // Sends `ours` and receives `theirs`, indexed by peer.
   absl::Status SwapGreetings(std::vector<Greeting>& ours, std::vector<Greeting>& theirs,
                              absl::Time deadline);
-  // Starts the pieces of one message, and what its sender seals it with.
+  // Starts the pieces of one message.
   absl::Status Begin(const GlooPiece& message);
   absl::Status BeginSeal(SealedMessage& sealed, bool receive);
   absl::Status BeginPiece(const GlooPiece& piece, uint64_t slot);
   uint64_t NextSlot(int32_t peer, bool receive) { return (receive ? received_ : sent_)[peer]++; }
   absl::Status Wait(GlooTransfer& transfer, absl::Time deadline) EXCLUDES(mutex_);
-  // Names a peer that is gone and still owes a transfer of the open step. (One that waits for a
-  // third which is gone goes too, when it finds out.)
+  // PEER_LOST if a peer is gone before a transfer of the open step with it has ended. A peer that
+  // waits for another lost peer is not found here; it closes its own connections later.
   absl::Status CheckPeers();
-  // The transfer that Nudge means.
+  // Sets the transfer that Nudge interrupts.
   void SetWaiting(GlooTransfer* transfer) EXCLUDES(mutex_);
-  // Makes the wait under way look up.
+  // Interrupts the current wait.
   void Nudge() EXCLUDES(mutex_);
 
   const GlooOptions options_;
-  // Destroyed from the bottom up: the thread that nudges, the buffers, the context, its device.
+  // Members are destroyed in reverse order: the ticker thread, the buffers, the context, the
+  // device.
   std::shared_ptr<::gloo::transport::tcp::Device> device_;
   std::shared_ptr<::gloo::transport::Context> context_;
-  std::vector<uint64_t> sent_, received_;  // Pieces and seals so far, by peer: the next slot.
-  // One receive for each peer that never comes. Gloo tells only transfers that have not begun of a
-  // lost connection, and one that was cut off in the middle would wait for ever.
+  std::vector<uint64_t> sent_, received_;  // The next slot, by peer. Pieces and seals count.
+  // One receive for each peer that never completes. Gloo reports a lost connection only to
+  // transfers that have not begun; a partly received one would wait for ever.
   std::vector<std::unique_ptr<UnboundBuffer>> sentinels_;
   std::vector<GlooTransfer> pending_;
-  std::deque<SealedMessage> leaving_, arriving_;  // Of the open step.
+  std::deque<SealedMessage> leaving_, arriving_;  // Messages of the open step.
   Mutex mutex_;
   GlooTransfer* waiting_ GUARDED_BY(mutex_) = nullptr;
   Ticker ticker_;
@@ -182,8 +183,8 @@ absl::Status GlooCommunicator::Greet(uint64_t group, absl::Time deadline) {
   std::vector<Greeting> ours(size()), theirs(size());
   for (int32_t peer = 0; peer < size(); ++peer) ours[peer] = {group, rank(), peer};
   const absl::Status status = SwapGreetings(ours, theirs, deadline);
-  // The greetings are gone when this returns, and where one of them failed, to begin or later, Gloo
-  // still holds on to others.
+  // The greetings are destroyed when this function returns. After a failure Gloo may still use
+  // some, so the pairs are closed first.
   if (!status.ok()) Leave();
   RETURN_IF_ERROR(status);
   for (int32_t peer = 0; peer < size(); ++peer) {
@@ -210,7 +211,7 @@ absl::Status GlooCommunicator::SwapGreetings(std::vector<Greeting>& ours,
 
 absl::Status GlooCommunicator::DoStart(absl::Span<const SendMessage> sends,
                                        absl::Span<const ReceiveMessage> receives) {
-  // Receives first: a send that finds its receive needs no second round trip.
+  // Receives first: a send whose receive is posted needs no second round trip.
   for (const ReceiveMessage& m : receives) {
     SealedMessage& sealed = arriving_.emplace_back(m.peer);
     RETURN_IF_ERROR(Begin({m.peer, m.data, m.bytes, true, &sealed}));
@@ -221,7 +222,7 @@ absl::Status GlooCommunicator::DoStart(absl::Span<const SendMessage> sends,
     RETURN_IF_ERROR(Begin({m.peer, const_cast<std::byte*>(m.data), m.bytes, false}));
     leaving_.emplace_back(m.peer).slot = NextSlot(m.peer, false);
   }
-  // While they move.
+  // The CRCs are computed while the messages move.
   for (size_t i = 0; i < sends.size(); ++i) {
     leaving_[i].seal.Add(sends[i].data, sends[i].bytes);
     RETURN_IF_ERROR(BeginSeal(leaving_[i], false));
@@ -267,12 +268,12 @@ absl::Status GlooCommunicator::DoJoin(absl::Time deadline) {
     status = Wait(transfer, deadline);
     if (!status.ok()) break;
     if (transfer.sealed == nullptr) continue;
-    // While the next ones move, and what has come is in a cache.
+    // The CRC is computed while the next pieces move and this one is still in a cache.
     transfer.sealed->arrived.Add(transfer.data, transfer.bytes);
     CountReceived(transfer.bytes);
   }
   ticker_.Disarm();
-  // After an error Gloo may still hold on to buffers; they go with the context.
+  // After an error Gloo may still use the buffers; they are destroyed with the context.
   RETURN_IF_ERROR(status);
   pending_.clear();
   for (const SealedMessage& sealed : arriving_) {
@@ -286,7 +287,7 @@ absl::Status GlooCommunicator::DoJoin(absl::Time deadline) {
 absl::Status GlooCommunicator::Wait(GlooTransfer& transfer, absl::Time deadline) {
   while (!transfer.done) {
     SetWaiting(&transfer);
-    // An abort that found nobody waiting shows here.
+    // Handles an abort that came while no wait was active.
     const absl::Status status =
         aborted() ? absl::OkStatus() : GlooCall("wait", [&] { transfer.Wait(kForever); });
     SetWaiting(nullptr);
@@ -334,9 +335,9 @@ void GlooCommunicator::Leave() {
   if (context_ == nullptr) return;
   for (int32_t peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    // A hard close cannot be made to wait, and what it says of errors changes nothing.
+    // A hard close must always proceed, so its errors are ignored.
     (void)GlooCall("close", [&] {
-      // None where it could not be made.
+      // nullptr if the pair could not be created.
       if (const auto& pair = context_->getPair(peer); pair != nullptr) pair->close();
     });
   }
@@ -349,7 +350,8 @@ void GlooCommunicator::DestroyPairs() {
   }
 }
 
-// Gloo writes to sockets without MSG_NOSIGNAL: a lost peer would end the process.
+// Gloo writes to sockets without MSG_NOSIGNAL, so SIGPIPE would end the process when a peer is
+// lost.
 void IgnoreSigpipe() {
   struct sigaction action = {};
   if (sigaction(SIGPIPE, nullptr, &action) == 0 && action.sa_handler == SIG_DFL) {
@@ -367,7 +369,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeGlooCommunicator(const GlooOpt
   }
   ASSIGN_OR_RETURN(const BindAddress address, ResolveBindAddress(options.host, options.interface));
   IgnoreSigpipe();
-  std::unique_ptr<Communicator> made;  // With threads of its own.
+  std::unique_ptr<Communicator> made;  // Starts its own threads.
   RETURN_IF_ERROR(CannotBegin(GlooCall("bind", [&] {
     made = std::make_unique<GlooCommunicator>(options, MakeGlooDevice(address));
   })));

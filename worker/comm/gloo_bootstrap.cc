@@ -12,7 +12,7 @@ void AppendInteger(uint32_t value, std::string& out) {
   for (int i = 0; i < kIntegerBytes; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
 }
 
-// Takes an integer from the front of `bytes`; false when it is too short.
+// Removes an integer from the front of `bytes`. False if `bytes` is too short.
 bool TakeInteger(absl::string_view& bytes, uint32_t& value) {
   if (bytes.size() < kIntegerBytes) return false;
   value = 0;

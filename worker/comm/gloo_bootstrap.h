@@ -11,11 +11,10 @@
 
 namespace annulus {
 
-// What one rank tells the others: for each of them the address at which it waits for exactly that
-// one.
+// The bootstrap of one rank: for each peer, an address that only that peer may connect to.
 struct GlooBootstrap {
   int32_t rank = 0;
-  std::vector<std::string> addresses;  // By rank; empty at `rank`.
+  std::vector<std::string> addresses;  // Indexed by rank; empty at `rank`.
 };
 
 std::string EncodeGlooBootstrap(const GlooBootstrap& bootstrap);
@@ -24,7 +23,8 @@ std::string EncodeGlooBootstrap(const GlooBootstrap& bootstrap);
 absl::StatusOr<GlooBootstrap> DecodeGlooBootstrap(absl::string_view bytes, int32_t rank,
                                                   int32_t size);
 
-// The same on all ranks that connect with the same bootstraps, and on no others (64-bit FNV-1a).
+// Equal on all ranks that connect with the same bootstraps, and different otherwise (64-bit
+// FNV-1a).
 uint64_t GroupFingerprint(absl::Span<const std::string> bootstraps);
 
 }  // namespace annulus

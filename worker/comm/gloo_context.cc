@@ -16,26 +16,27 @@ namespace {
 
 namespace tcp = ::gloo::transport::tcp;
 
-// A lock is mostly held for some microseconds, a look takes one.
+// The lock is normally held for a few microseconds, and one attempt takes one.
 constexpr int kLooks = 20;
-constexpr std::chrono::microseconds kPause(20);  // Some 70 by the timers of Linux.
+// About 70 us in practice, because of Linux's timer slack.
+constexpr std::chrono::microseconds kPause(20);
 
-// Looks in vain, one after the other, of the loop that this thread is. (A pair's own count would be
-// set after the loop knows the pair: Gloo tells it in the constructor.)
+// The number of failed lock attempts in sequence on this event loop's thread. It cannot be a member
+// of the pair: Gloo's constructor registers the pair with the loop before members are initialized.
 thread_local int looks = 0;
 
 class PatientPair final : public tcp::Pair {
  public:
   using Pair::Pair;
 
-  // Closed while it is still this class that the loop finds.
+  // Closes the pair while the loop still finds this class, not its base.
   ~PatientPair() override {
     const std::lock_guard<std::mutex> lock(m_);
     if (state_ != CLOSED) PatientPair::changeState(CLOSED);
   }
 
-  // Gloo's loop calls it again as long as something is to be done. It must not wait for the lock:
-  // who closes a pair holds it and waits for the loop.
+  // Gloo's loop calls this again while events are pending. It must not block on the lock, because a
+  // thread that closes a pair holds the lock and waits for the loop.
   void handleEvents(int events) override {
     const std::unique_lock<std::mutex> lock(m_, std::try_to_lock);
     if (!lock.owns_lock()) {
@@ -43,8 +44,8 @@ class PatientPair final : public tcp::Pair {
       return;
     }
     looks = 0;
-    // What it throws there would end the process, and strangers can make it: a port that was a
-    // lost worker's may be this pair's.
+    // An exception here would end the process. A stranger can cause one: this pair may have got the
+    // port of a lost worker.
     try {
       Serve(events);
     } catch (const std::exception& error) {
@@ -53,8 +54,9 @@ class PatientPair final : public tcp::Pair {
   }
 
  protected:
-  // Gloo takes a socket back from its loop before it closes it, and a loop that does not have it
-  // ends the process. The one of a peer who was gone when it was let in has not come there.
+  // Gloo removes a socket from its loop before it closes it. If the loop does not have the socket,
+  // Gloo ends the process. This happens if a peer left before its connection was accepted, so the
+  // socket is registered first.
   void changeState(state next) noexcept override {
     if (next == CLOSED && state_ != CLOSED && fd_ >= 0) {
       try {
@@ -63,14 +65,15 @@ class PatientPair final : public tcp::Pair {
         ::close(std::exchange(fd_, -1));
       }
     }
-    // Of a pair that was connected, by a stranger before its own socket could not be made, it does
-    // not ask whether there is one.
+    // Gloo does not check for a socket when it closes a connected pair. If a stranger connected
+    // before this pair's own socket was created, there is none.
     if (next == CLOSED && state_ == CONNECTED && fd_ < 0) state_ = CONNECTING;
-    if (next == CONNECTING) rx_ = tcp::Op();  // The words of a stranger who came first.
+    if (next == CONNECTING) rx_ = tcp::Op();  // Drops bytes of a stranger that connected first.
     Pair::changeState(next);
   }
 
-  // Nobody here has buffers of this kind. Gloo would ask for one again and again.
+  // No rank uses Gloo's registered buffers. Without this check Gloo would retry such a message for
+  // ever.
   bool read() override {
     const bool more = Pair::read();
     if (ex_ == nullptr && rx_.nread >= sizeof(rx_.preamble) &&
@@ -103,7 +106,7 @@ class PatientContext final : public tcp::Context {
 
 }  // namespace
 
-// Gloo's own look-up crashes on an unknown host and leaks on an address of another machine.
+// Gloo's own resolver crashes on an unknown host and leaks on an address of another machine.
 std::shared_ptr<tcp::Device> MakeGlooDevice(const BindAddress& address) {
   tcp::attr where;
   where.ai_family = address.storage.ss_family;

@@ -11,15 +11,16 @@
 
 namespace annulus {
 
-// With a loop, a thread of its own, and listening there. Throws what Gloo throws.
+// Starts an event-loop thread and listens at `address`. Throws Gloo's exceptions.
 std::shared_ptr<::gloo::transport::tcp::Device> MakeGlooDevice(const BindAddress& address);
 
-// A context as the device makes it, but for two things. Its loop pauses where another thread goes
-// on holding the lock of a pair that has events: Gloo's own looks again at once, and where that
-// thread has been put off its CPU in the midst of a send, often by the loop that the send woke, it
-// burns a time slice. And what goes wrong on the loop, as with somebody else who has connected in a
-// peer's place, is an error of the pair that its next call throws; Gloo's own ends the process.
-// Throws what Gloo throws.
+// A Gloo context whose pairs differ from Gloo's own in two ways:
+// - The event loop pauses while another thread holds the lock of a pair that has events. Gloo's own
+//   loop retries at once. If that thread lost its CPU in the middle of a send, often to the loop
+//   that the send woke, the loop burns a time slice.
+// - An exception on the event loop, for example because a stranger connected in a peer's place,
+//   becomes an error of the pair that its next call throws. Gloo's own loop ends the process.
+// Throws Gloo's exceptions.
 std::shared_ptr<::gloo::transport::Context> MakeGlooContext(
     std::shared_ptr<::gloo::transport::tcp::Device> device, int32_t rank, int32_t size);
 

@@ -12,34 +12,35 @@
 
 namespace annulus {
 
-// A message of a step: what its sender says of it, and what has come of it by now.
+// A message of a step: the seal that its sender sent, and the seal of the bytes received so far.
 struct SealedMessage {
   explicit SealedMessage(int32_t with) : peer(with) {}
 
   int32_t peer;
-  uint64_t slot = 0;  // The seal's.
+  uint64_t slot = 0;  // Slot of the seal.
   MessageSeal seal, arrived;
 };
 
-// Of a message, or the whole of it; or a seal.
+// A piece of a message, a whole message, or a seal.
 struct GlooPiece {
   int32_t peer = 0;
   std::byte* data = nullptr;
   int64_t bytes = 0;
   bool receive = false;
-  SealedMessage* sealed = nullptr;  // Whose piece arrives.
+  // The received message that this piece belongs to; nullptr for sends and seals.
+  SealedMessage* sealed = nullptr;
 };
 
-// A piece on its way. Throws what Gloo throws.
+// A piece in transit. Throws Gloo's exceptions.
 struct GlooTransfer : GlooPiece {
   bool done = false;
   std::unique_ptr<::gloo::transport::UnboundBuffer> buffer;
 
-  // Gloo's wait; done unless it was nudged.
+  // Waits. Sets `done` unless it was nudged.
   void Wait(std::chrono::milliseconds timeout) {
     done = receive ? buffer->waitRecv(nullptr, timeout) : buffer->waitSend(nullptr, timeout);
   }
-  // Ends the wait under way, or the next one. Any thread.
+  // Interrupts the current wait, or the next one. Any thread.
   void Nudge() { receive ? buffer->abortWaitRecv() : buffer->abortWaitSend(); }
 };
 

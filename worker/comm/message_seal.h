@@ -8,19 +8,19 @@
 
 namespace annulus {
 
-// What travels behind a message where the network is all that would notice a flipped bit: TCP's own
-// sum of 16 bits passes one damaged segment of 65,536.
+// Checksum sent after each message on TCP. TCP's own 16-bit checksum passes one in 65,536 damaged
+// segments.
 struct MessageSeal {
   uint64_t bytes = 0;
   uint32_t crc32c = 0;
   uint32_t reserved = 0;
 
-  // Of a message whose next bytes these are.
+  // Adds the next bytes of the message.
   void Add(const std::byte* data, int64_t more);
 };
 static_assert(sizeof(MessageSeal) == 16, "it is sent as it is");
 
-// OK when what has arrived from the peer is what it sent; else UNAVAILABLE / MESSAGE_DAMAGED with
+// OK if the received message equals the sent one. Otherwise UNAVAILABLE / MESSAGE_DAMAGED with
 // metadata "peer".
 absl::Status CheckSeal(int32_t peer, const MessageSeal& arrived, const MessageSeal& sent);
 

@@ -20,13 +20,14 @@ namespace {
 constexpr int32_t kNoPeer = -1;
 constexpr int kBusyPolls = 2000;
 constexpr auto kPause = std::chrono::microseconds(20);
-// So long Start waits for NCCL to put the step on its queue, in front of the kernels that follow.
+// Start waits at most this long until NCCL has queued the step, so that it is ahead of the kernels
+// that follow.
 constexpr absl::Duration kLaunchWait = absl::Milliseconds(1);
 
-// Less than NCCL asks of CUDA at once for what it has of a peer.
+// Less than one allocation of NCCL for a peer.
 constexpr int64_t kLittleMemory = int64_t{8} << 20;
 
-// What rank `from` says to rank `to` when they first meet.
+// Content of the first message from rank `from` to rank `to`.
 uint64_t Greeting(int32_t from, int32_t to) {
   return 0x9e3779b97f4a7c15u * static_cast<uint64_t>(from * 4096 + to + 1);
 }
@@ -57,11 +58,11 @@ class NcclCommunicator final : public CommunicatorBase {
     words_before_ = api_->LastError(nullptr);
     if (rank() == 0 && size() > 1) {
       const NcclResult result = api_->GetUniqueId(&own_.id);
-      // Another thread may be using the device, whose word is not asked for.
+      // The device's own error is not read, because another thread may be using the device.
       if (result != kNcclSuccess) return OwnFailure(result, Text(result, "cannot make an id"));
       id_waits_ = true;
     }
-    // A group of one has no use for an id.
+    // A group of one rank needs no id.
     if (rank() == 0) own_.id.resize(kNcclIdBytes);
     return own_.Encoded(rank());
   }
@@ -70,34 +71,34 @@ class NcclCommunicator final : public CommunicatorBase {
   absl::Status DoStart(absl::Span<const SendMessage> sends,
                        absl::Span<const ReceiveMessage> receives) override;
   absl::Status DoJoin(absl::Time deadline) override;
-  // The owner thread asks for the abort wherever it waits.
+  // The owner thread checks for an abort in every wait.
   void Interrupt() override {}
   void Leave() override;
 
-  // One message on every ordered pair: NCCL connects a pair, and takes memory for it, at its first
-  // message.
+  // Exchanges one message on each ordered pair, since NCCL connects a pair and allocates its memory
+  // at its first message.
   absl::Status Greet(absl::Time deadline);
   absl::Status Queue(absl::Span<const SendMessage> sends,
                      absl::Span<const ReceiveMessage> receives);
   absl::Status Complete(absl::Time deadline);
 
-  // Waits until `done` says so, with NCCL's errors, the abort and the deadline in view.
+  // Polls until `done` returns true. Also checks NCCL's errors, the abort and the deadline.
   template <typename Done>
   absl::Status WaitUntil(absl::Time deadline, const Done& done);
-  // Whether NCCL is through with what it was last asked.
+  // True if NCCL has finished its last asynchronous call.
   Condition NcclIsThrough();
   Condition Reached(CudaEvent event);
   bool Flush();
   void Destroy();
   void AbortAll();
   std::string Text(NcclResult result, absl::string_view what) const;
-  // Of what no peer has a part in.
+  // The error of a failure that no peer can have caused.
   absl::Status OwnFailure(NcclResult result, const std::string& text) const;
   absl::Status FailureOf(NcclResult result, const std::string& text) const;
-  // The same with the device's own word, where it has one: for the owner thread.
+  // Like FailureOf, but also asks the device for its error. Owner thread.
   absl::Status Failure(NcclResult result, absl::string_view what) const;
   absl::Status Late() const;
-  // From the first to the second nothing is loaded onto the device.
+  // No code is loaded onto the device between CloseGate and OpenGate.
   void CloseGate();
   void OpenGate();
 
@@ -106,16 +107,16 @@ class NcclCommunicator final : public CommunicatorBase {
   CudaDevice* const device_;
   CudaApi* const cuda_;
   NcclBootstrap own_;
-  bool id_waits_ = false;     // For the group's ranks, which have not all come.
-  std::string words_before_;  // NCCL's last, of communicators before this one.
+  bool id_waits_ = false;     // True while the id waits for ranks that have not connected.
+  std::string words_before_;  // NCCL's last error text before this communicator.
   NcclComm comm_ = nullptr;
-  DeviceMemory greeting_;  // Until all have met, or nothing is under way any more.
-  // What stood before the open step; the step itself.
+  DeviceMemory greeting_;  // Held until the greeting is complete or its transfers have ended.
+  // Events: all work before the open step is done; the step is done.
   CudaEvent ready_ = nullptr, moved_ = nullptr;
-  bool queued_ = false;  // The open step has messages.
+  bool queued_ = false;  // True if the open step has non-empty messages.
   bool gate_closed_ = false;
   int64_t step_bytes_ = 0;
-  int32_t only_peer_ = kNoPeer;  // Of the open step.
+  int32_t only_peer_ = kNoPeer;  // The open step's peer, if it has only one.
 };
 
 std::string NcclCommunicator::Text(NcclResult result, absl::string_view what) const {
@@ -129,7 +130,7 @@ std::string NcclCommunicator::Text(NcclResult result, absl::string_view what) co
 absl::Status NcclCommunicator::OwnFailure(NcclResult result, const std::string& text) const {
   const std::string words = api_->LastError(comm_);
   const bool of_device = result == kNcclUnhandledCudaError;
-  // NCCL keeps its words when a communicator goes, and a lost peer may come without any.
+  // NCCL keeps its last text when a communicator goes, and a lost peer may leave no new text.
   const bool of_host = result == kNcclSystemError && words != words_before_;
   if ((of_device || of_host) && IsNcclOutOfMemory(words)) return NcclOutOfMemory(text);
   if (of_host && IsNcclHostLimit(words)) return NcclHostLimit(text);
@@ -179,7 +180,7 @@ absl::Status NcclCommunicator::WaitUntil(absl::Time deadline, const Done& done) 
   for (int poll = 0;; ++poll) {
     ASSIGN_OR_RETURN(const bool yes, done());
     if (yes) return absl::OkStatus();
-    (void)device_->KernelsDone();  // So that it is known when they were.
+    (void)device_->KernelsDone();  // Records the time at which the kernels were done.
     if (aborted()) return absl::AbortedError("while NCCL was at work");
     NcclResult state = kNcclSuccess;
     const NcclResult asked = api_->AsyncError(comm_, &state);
@@ -214,7 +215,7 @@ absl::Status NcclCommunicator::DoConnect(absl::Span<const std::string> bootstrap
   RETURN_IF_ERROR(device_->Check(cuda_->EventCreate(&ready_), "an event"));
   RETURN_IF_ERROR(device_->Check(cuda_->EventCreate(&moved_), "an event"));
   CloseGate();
-  // An error may leave a communicator behind.
+  // CommInit may set comm_ even if it fails.
   const NcclResult result = api_->CommInit(&comm_, size(), id, rank());
   if (result != kNcclSuccess && result != kNcclInProgress) {
     return Failure(result, "cannot begin a communicator");
@@ -310,10 +311,10 @@ absl::Status NcclCommunicator::DoJoin(absl::Time deadline) {
 absl::Status NcclCommunicator::Complete(absl::Time deadline) {
   RETURN_IF_ERROR(device_->MakeCurrent());
   const absl::Duration allowed = deadline - SteadyNow();
-  // Only this rank's own work, for which a watchdog waits.
+  // No deadline here: this is only this rank's own work, and the watchdog limits it.
   RETURN_IF_ERROR(WaitUntil(absl::InfiniteFuture(), [this] { return Reached(ready_); }));
   const absl::Time end = std::max(deadline, SteadyNow() + allowed);
-  // Before that the queue is NCCL's: not even an event may be put on it.
+  // Until then NCCL owns the stream; not even an event may be recorded on it.
   RETURN_IF_ERROR(WaitUntil(end, [this] { return NcclIsThrough(); }));
   RETURN_IF_ERROR(
       device_->Check(cuda_->EventRecord(moved_, device_->transfers()), "an event's record"));
@@ -341,19 +342,19 @@ void NcclCommunicator::Destroy() {
     comm_ = nullptr;
     return;
   }
-  // NCCL may leave by an error in the midst of a group of its own, in which it would put off all
-  // that this thread asks of it from now on.
+  // After an error NCCL may leave this thread inside a group of its own. It would then defer all
+  // later calls of this thread.
   const NcclResult left = api_->GroupEnd();
-  // It got through that group, and CUDA failed it: what it freed must not be aborted.
+  // The thread was not in a group, and CUDA caused the failure: NCCL has freed the communicator, so
+  // it must not be aborted.
   if (left == kNcclInvalidUsage && result == kNcclUnhandledCudaError) comm_ = nullptr;
 }
 
 void NcclCommunicator::AbortAll() {
-  // NCCL's own threads read the variable until then.
+  // NCCL's threads read comm_ until Abort returns.
   (void)api_->Abort(comm_);
   comm_ = nullptr;
-  // The memory of what was under way is the caller's again when its queue is empty. Whoever hangs
-  // here is the watchdog's.
+  // The caller owns the buffers again once the stream is empty. The watchdog handles a hang here.
   if (moved_ == nullptr || !device_->MakeCurrent().ok()) return;
   if (cuda_->EventRecord(moved_, device_->transfers()) != kCudaSuccess) return;
   while (cuda_->EventQuery(moved_) == kCudaNotReady) std::this_thread::sleep_for(kPause);

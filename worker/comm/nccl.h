@@ -15,36 +15,42 @@
 namespace annulus {
 
 struct NcclOptions {
-  NcclApi* api = nullptr;        // Outlives the communicator, as the device does.
-  CudaDevice* device = nullptr;  // Whose memory the messages are in.
+  NcclApi* api = nullptr;        // Must outlive the communicator, like `device`.
+  CudaDevice* device = nullptr;  // The device that holds the messages' memory.
   int32_t rank = 0;
   int32_t size = 1;
-  NcclLostIds* lost_ids = nullptr;  // Outlives the communicator; null: nobody counts.
-  // Longest time that the destructor of a healthy communicator waits until all is flushed: NCCL
-  // may wait for the other ranks of this machine.
+  // Counts groups that did not form. May be nullptr. Must outlive the communicator.
+  NcclLostIds* lost_ids = nullptr;
+  // Limit of the destructor's wait for the flush of a healthy communicator. NCCL may wait for other
+  // ranks of this machine.
   absl::Duration flush_timeout = absl::Seconds(2);
 };
 
-// Between GPUs. A step is one NCCL group on the device's queue for transfers, behind all that was
-// queued when it started; while it is open, and while a group forms, nothing is loaded onto the
-// device (CudaContext::load_gate), for which it waits first. The owner thread makes every call of
-// NCCL, and asks for completion, NCCL's errors, the abort and the deadline in turn. No call blocks
-// inside NCCL but the last one about a communicator, which joins NCCL's threads: an abort after an
-// error, and what frees a flushed one in the destructor. Whoever hangs there is the watchdog's. A
-// deadline begins when what this rank itself had queued before the step is done. Messages of no
-// bytes are not sent, since both sides know of them. NCCL does not name the peer that failed: the
-// metadata does where a step has only one.
+// A communicator between GPUs, over NCCL.
 //
-// RESOURCE_EXHAUSTED, where NCCL's last words say so (of the host, words that were not there
-// before: else a peer counts as lost): OUT_OF_MEMORY, where it was refused memory, of the device or
-// the host, or the device has next to none left; HOST_LIMIT, where it was refused shared memory,
-// files or threads.
+// A step is one NCCL group on the device's transfer stream. It runs after all work that was queued
+// when the step started. No code is loaded onto the device while a step is open or a group forms
+// (CudaContext::load_gate); Start first waits for the gate.
 //
-// A group's ranks all need the same version of NCCL: Connect refuses others (INVALID_ARGUMENT).
-// INVALID_ARGUMENT: rank or size.
+// Threads: the owner thread makes all NCCL calls. It polls for completion, NCCL errors, abort and
+// deadline. Calls do not block inside NCCL, except the last call on a communicator, which joins
+// NCCL's threads: the abort after an error, and the destroy after a flush. The watchdog handles a
+// hang there.
+//
+// A deadline starts when the work is done that this rank had queued before the step. Messages of 0
+// bytes are not sent, because both sides know about them. NCCL does not report which peer failed:
+// metadata "peer" is set only if the step has one peer.
+//
+// RESOURCE_EXHAUSTED, according to NCCL's last error text (for host limits only if the text is new;
+// otherwise PEER_LOST):
+// - OUT_OF_MEMORY: the device or host refused memory, or the device has almost none left.
+// - HOST_LIMIT: the host refused shared memory, files or threads.
+//
+// All ranks of a group need the same NCCL version; otherwise Connect returns INVALID_ARGUMENT.
+// INVALID_ARGUMENT here: rank or size.
 absl::StatusOr<std::unique_ptr<Communicator>> MakeNcclCommunicator(const NcclOptions& options);
 
-// "2.28.9".
+// For example "2.28.9".
 std::string NcclVersionText(int version);
 
 }  // namespace annulus

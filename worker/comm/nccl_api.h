@@ -12,7 +12,7 @@ namespace annulus {
 // ncclComm_t, opaque.
 using NcclComm = void*;
 
-// ncclResult_t; those that are told apart:
+// ncclResult_t. The values that the code distinguishes:
 using NcclResult = int;
 inline constexpr NcclResult kNcclSuccess = 0;
 inline constexpr NcclResult kNcclUnhandledCudaError = 1;
@@ -22,41 +22,42 @@ inline constexpr NcclResult kNcclInvalidUsage = 5;
 inline constexpr NcclResult kNcclRemoteError = 6;
 inline constexpr NcclResult kNcclInProgress = 7;
 
-// Bytes of a ncclUniqueId.
+// Size of a ncclUniqueId in bytes.
 inline constexpr int64_t kNcclIdBytes = 128;
 
-// What we ask of NCCL, as it names it, of communicators that do not block: the real one is of
-// nccl_library.h, tests bring a stand-in. Every call about a communicator comes from the thread
-// that owns it; calls may answer kNcclInProgress, and AsyncError then tells when that is over.
+// The NCCL functions that the workers use, for non-blocking communicators. LoadNccl
+// (worker/comm/nccl_library.h) returns the real one; tests have a fake. The owner thread of a
+// communicator makes all calls on it. Calls may return kNcclInProgress; then poll AsyncError until
+// they are done.
 class NcclApi {
  public:
   virtual ~NcclApi() = default;
 
-  // As 22809.
+  // For example 22809.
   virtual int Version() = 0;
-  // "remote process exited or there was a network error".
+  // For example "remote process exited or there was a network error".
   virtual std::string ErrorText(NcclResult result) = 0;
-  // The last error that NCCL told in words, of `comm` or, as it is now, of any (null: of any); may
-  // be empty, or older than what has just failed.
+  // NCCL's last error text, of `comm`, or of any communicator if `comm` is nullptr. NCCL ignores
+  // `comm` today. May be empty, or older than the last failure.
   virtual std::string LastError(NcclComm comm) = 0;
 
-  // kNcclIdBytes bytes. Whoever knows them can join.
+  // Sets *id to kNcclIdBytes bytes. Any process that has them can join the group.
   virtual NcclResult GetUniqueId(std::string* id) = 0;
-  // On the thread's current device. *comm is to be aborted where it is not null, whatever this
-  // says, and to stay where it is until then.
+  // Runs on the thread's current device. If *comm is not nullptr afterwards, even after an error,
+  // it must be aborted, and the variable must not move until then.
   virtual NcclResult CommInit(NcclComm* comm, int32_t size, const std::string& id,
                               int32_t rank) = 0;
-  // *state: kNcclSuccess, kNcclInProgress, or what went wrong.
+  // Sets *state to kNcclSuccess, kNcclInProgress or the error.
   virtual NcclResult AsyncError(NcclComm comm, NcclResult* state) = 0;
-  // Flushes; when that is over, Destroy frees, or says why not: then it may have left the thread in
-  // a group, whose end is GroupEnd.
+  // Finalize flushes. After it has finished, Destroy frees the communicator or returns an error.
+  // After an error the thread may still be inside an NCCL group; GroupEnd ends it.
   virtual NcclResult Finalize(NcclComm comm) = 0;
   virtual NcclResult Destroy(NcclComm comm) = 0;
-  // Ends what runs, and frees. At any time.
+  // Stops all running operations and frees the communicator. May be called at any time.
   virtual NcclResult Abort(NcclComm comm) = 0;
 
-  // The sends and receives between these two become one operation on their stream. In no group
-  // GroupEnd says kNcclInvalidUsage.
+  // Sends and receives between GroupStart and GroupEnd become one operation on their stream.
+  // GroupEnd returns kNcclInvalidUsage if the thread is in no group.
   virtual NcclResult GroupStart() = 0;
   virtual NcclResult GroupEnd() = 0;
   virtual NcclResult Send(NcclComm comm, const std::byte* data, int64_t bytes, int32_t peer,

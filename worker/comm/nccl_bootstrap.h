@@ -9,7 +9,7 @@
 
 namespace annulus {
 
-// What a rank hands to the others: all check the version, and rank 0's has the id.
+// Bootstrap of one rank. All ranks check the version; rank 0 supplies the id.
 struct NcclBootstrap {
   int version = 0;
   std::string id;
@@ -17,8 +17,8 @@ struct NcclBootstrap {
   std::string Encoded(int32_t rank) const;
 };
 
-// The group's id, of what all its ranks have handed over, by rank, `own` by `rank` itself.
-// INVALID_ARGUMENT: bytes of another group, or ranks with different versions.
+// The group's id, from the bootstraps of all ranks in rank order. `own` is the bootstrap of `rank`.
+// INVALID_ARGUMENT: bytes of another group, or ranks with different NCCL versions.
 absl::StatusOr<std::string> NcclIdOf(absl::Span<const std::string> bootstraps,
                                      const NcclBootstrap& own, int32_t rank);
 

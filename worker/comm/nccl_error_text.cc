@@ -26,7 +26,8 @@ bool IsNcclOutOfMemory(absl::string_view words) {
 }
 
 bool IsNcclHostLimit(absl::string_view words) {
-  // What it cannot attach to may have gone with the peer that made it.
+  // A failure to attach to shared memory is not listed: the peer that created the memory may have
+  // gone.
   return SaysOneOf(
       words, {"no space left on device", "too many open files", "resource temporarily unavailable",
               "creating shared memory", "create shared memory", "could not map"});

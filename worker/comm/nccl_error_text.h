@@ -11,28 +11,28 @@
 
 namespace annulus {
 
-// Whether NCCL's last error, in words, is of memory that CUDA or the system refused: it has no
-// result of its own for that.
+// True if NCCL's error text reports memory that CUDA or the system refused. NCCL has no result code
+// for it.
 bool IsNcclOutOfMemory(absl::string_view words);
 
-// Whether they are of another thing of which this machine, or the container, has too little: shared
-// memory, files, threads.
+// True if the text reports another exhausted resource of the machine or container: shared memory,
+// files, threads.
 bool IsNcclHostLimit(absl::string_view words);
 
-// RESOURCE_EXHAUSTED / OUT_OF_MEMORY, HOST_LIMIT.
+// RESOURCE_EXHAUSTED / OUT_OF_MEMORY and RESOURCE_EXHAUSTED / HOST_LIMIT.
 absl::Status NcclOutOfMemory(const std::string& text);
 absl::Status NcclHostLimit(const std::string& text);
 
-// Ids of groups that did not form. NCCL keeps a thread and a socket for each, which wait for the
-// group's ranks for as long as the process lives. Thread-safe.
+// Counts the ids of groups that did not form. For each, NCCL keeps a thread and a socket until the
+// process ends. Thread-safe.
 class NcclLostIds {
  public:
-  // Few beside the threads and files that a process may have.
+  // Small compared with the threads and files that a process may have.
   static constexpr int64_t kMost = 256;
 
   void Add() { ++count_; }
   int64_t count() const { return count_; }
-  // Why another process should take this one's place; empty: it need not.
+  // The reason to restart the process, or empty if there is none.
   std::string Complaint() const {
     if (count_ < kMost) return "";
     return absl::StrCat("NCCL still waits for the ranks of ", count(), " groups that did not form");

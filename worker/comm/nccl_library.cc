@@ -14,13 +14,13 @@
 namespace annulus {
 namespace {
 
-// Those before it never tell that a peer beyond the network is gone, and some do not survive an
-// abort while a communicator forms.
+// Older versions do not report that a peer on another machine is gone, and some crash if a
+// communicator is aborted while it forms.
 constexpr int kLeastVersion = 21900;
 constexpr int kBytesType = 1;  // ncclUint8.
 constexpr int32_t kMostChannels = 64;
 
-// The library's functions, under their names in it.
+// The library's functions, under their own names.
 struct Functions {
   NcclResult (*ncclGetVersion)(int*);
   const char* (*ncclGetErrorString)(NcclResult);
@@ -43,7 +43,7 @@ class Library final : public NcclApi {
     ASSIGN_OR_RETURN(const SharedLibrary library, SharedLibrary::Load(path, "no NCCL"));
 #define ANNULUS_FIND(name) RETURN_IF_ERROR(library.Find(#name, &nccl_.name))
     ANNULUS_FIND(ncclGetVersion);
-    // Before what an old one may lack.
+    // Checked first, because an old library may lack other functions.
     if (nccl_.ncclGetVersion(&version_) != kNcclSuccess || version_ < kLeastVersion) {
       return absl::FailedPreconditionError(
           absl::StrCat(path, " is NCCL ", NcclVersionText(version_), ": ",
@@ -108,7 +108,7 @@ class Library final : public NcclApi {
 
 bool IsUnset(const char* value) { return value == nullptr || *value == '\0'; }
 
-// As NCCL reads numbers.
+// Parsed as NCCL parses numbers.
 std::optional<int32_t> BlocksOf(const char* max_ctas) {
   if (IsUnset(max_ctas)) return std::nullopt;
   char* end = nullptr;
@@ -117,7 +117,7 @@ std::optional<int32_t> BlocksOf(const char* max_ctas) {
   return static_cast<int32_t>(std::min<long long>(blocks, kMostChannels));
 }
 
-// Likewise, whatever follows a number, and what NCCL does not take for one.
+// Parsed like BlocksOf. NCCL ignores text after the number, and values that are not numbers.
 int32_t LeastOf(const char* channels) {
   if (IsUnset(channels)) return 0;
   errno = 0;
@@ -154,7 +154,7 @@ absl::Status CheckNcclEnvironment(const NcclEnvironment& environment) {
     return absl::FailedPreconditionError(
         absl::StrCat("NCCL_MAX_CTAS=", max_ctas, " is no number of blocks, 1 or more"));
   }
-  // NCCL takes an empty one for an address, too.
+  // NCCL treats even an empty value as an address.
   if (environment.comm_id != nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("NCCL_COMM_ID=", environment.comm_id,

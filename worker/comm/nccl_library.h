@@ -12,37 +12,37 @@
 
 namespace annulus {
 
-// The beginning of ncclConfig_t as NCCL 2.17 defined it; later versions take it, by its size. No
-// call blocks.
+// The beginning of ncclConfig_t as of NCCL 2.17. Later versions accept it because of its size
+// field. Makes calls non-blocking.
 struct NcclConfig {
   static constexpr int kUndefined = std::numeric_limits<int>::min();
   size_t size = sizeof(NcclConfig);
   unsigned int magic = 0xcafebeef;
   unsigned int version = 21700;
   int blocking = 0;
-  // Blocks in clusters would wait for free multiprocessors side by side.
+  // Blocks in clusters would have to wait for free adjacent multiprocessors.
   int cluster_size = 0;
   int min_ctas = kUndefined;
   int max_ctas = kUndefined;
   const char* net_name = nullptr;
 };
 
-// What NCCL's environment says, which goes before what a program says; null: not set.
+// NCCL's environment variables, which override the program's settings. nullptr: not set.
 struct NcclEnvironment {
   const char* comm_blocking = nullptr;
   const char* comm_id = nullptr;
   const char* max_ctas = nullptr;
-  const char* min_channels = nullptr;      // NCCL_MIN_NCHANNELS.
-  const char* min_rings = nullptr;         // NCCL_MIN_NRINGS, where that is not set.
+  const char* min_channels = nullptr;  // NCCL_MIN_NCHANNELS.
+  const char* min_rings = nullptr;     // NCCL_MIN_NRINGS, used if NCCL_MIN_NCHANNELS is not set.
   const char* min_p2p_channels = nullptr;  // NCCL_MIN_P2P_NCHANNELS.
 
   static NcclEnvironment OfProcess();
 };
 
-// Blocks of threads that the kernels of a communicator have at most, each of which wants a
-// multiprocessor to itself, or nearly: kNcclCtas, or what NCCL_MAX_CTAS says; at least the channels
-// that the environment wants; and rounded up to a power of two, as NCCL rounds channels between
-// peers. (NCCL_MIN_CTAS ends at the most that there may be.)
+// The most thread blocks (CTAs) of a communicator's kernels. Each occupies about one
+// multiprocessor. The value is kNcclCtas or NCCL_MAX_CTAS, at least the number of channels that the
+// environment demands, rounded up to a power of two as NCCL rounds channels between peers.
+// NCCL_MIN_CTAS has no effect above this value.
 inline constexpr int32_t kNcclCtas = 8;
 int32_t NcclCtasOf(const NcclEnvironment& environment);
 
@@ -51,14 +51,14 @@ struct NcclUniqueId {
   char internal[kNcclIdBytes];
 };
 
-// Whether NCCL does what it is told. FAILED_PRECONDITION for values of NCCL_COMM_BLOCKING (as NCCL
-// reads numbers) that make calls block, for NCCL_MAX_CTAS that is no number of blocks, and for any
-// NCCL_COMM_ID, by which all groups would meet in one place.
+// OK if NCCL will follow the program's settings. FAILED_PRECONDITION: NCCL_COMM_BLOCKING (parsed as
+// NCCL does) makes calls block; NCCL_MAX_CTAS is not a number of blocks; or NCCL_COMM_ID is set, so
+// that all groups would use one address.
 absl::Status CheckNcclEnvironment(const NcclEnvironment& environment);
 
-// Loads NCCL, so that programs start where there is none; `path` as for dlopen ("libnccl.so.2"). It
-// is never unloaded. FAILED_PRECONDITION in one line: no such library, one that is older than 2.19,
-// or an environment that CheckNcclEnvironment refuses.
+// Loads NCCL at run time, so that programs start on machines without it. `path` is as for dlopen
+// ("libnccl.so.2"). The library is never unloaded. FAILED_PRECONDITION with a one-line message: the
+// library is missing, is older than 2.19, or CheckNcclEnvironment fails.
 absl::StatusOr<std::unique_ptr<NcclApi>> LoadNccl(const std::string& path);
 
 }  // namespace annulus

@@ -24,7 +24,8 @@ void Ticker::Arm(absl::Time deadline) {
   armed_ = true;
   deadline_ = deadline;
   before_deadline_ = true;
-  // A thread that counts its period already needs no waking unless the deadline is sooner.
+  // A thread that is already waiting for its period needs no signal, unless the deadline is
+  // earlier.
   if (idle_ || deadline < SteadyNow() + period_) changed_.Signal();
 }
 
@@ -44,7 +45,8 @@ void Ticker::Run() {
         idle_ = false;
         continue;
       }
-      // Past the deadline ticks go on: the one at it may have found nobody waiting.
+      // Ticks continue after the deadline, because no wait may have been active at the tick of the
+      // deadline.
       const absl::Time now = SteadyNow();
       const absl::Time due = before_deadline_ ? std::min(now + period_, deadline_) : now + period_;
       if (due > now && changed_.WaitFor(&mutex_, due - now)) continue;

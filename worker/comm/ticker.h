@@ -9,17 +9,16 @@
 
 namespace annulus {
 
-// Calls `tick` from a thread of its own every `period` while it is armed, so that a wait inside a
-// library, which it interrupts, ends in slices. Sleeps without waking while it is not armed.
+// Calls `tick` on its own thread every `period` while armed. The tick interrupts a wait inside a
+// library, which thus ends in slices. The thread sleeps while not armed.
 class Ticker {
  public:
   Ticker(absl::Duration period, std::function<void()> tick);
   ~Ticker();
 
-  // One more tick comes at `deadline`, when that is sooner than the next period; at once when it
-  // has passed.
+  // An additional tick comes at `deadline`, or at once if it has passed.
   void Arm(absl::Time deadline) EXCLUDES(mutex_);
-  // A tick under way may still run when this returns.
+  // A tick in progress may still run when this returns.
   void Disarm() EXCLUDES(mutex_);
 
  private:
@@ -32,7 +31,7 @@ class Ticker {
   bool armed_ GUARDED_BY(mutex_) = false;
   bool idle_ GUARDED_BY(mutex_) = false;
   bool stop_ GUARDED_BY(mutex_) = false;
-  bool before_deadline_ GUARDED_BY(mutex_) = false;  // Its tick has not come.
+  bool before_deadline_ GUARDED_BY(mutex_) = false;  // True until the tick at deadline_ has run.
   absl::Time deadline_ GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::thread thread_;
 };

@@ -9,24 +9,25 @@
 
 namespace annulus {
 
-// Threads for what is too long for a gRPC callback: copies and checksums of chunks. Each call has
-// at most one piece of work here, so the queue is as long as there are calls. Thread-safe.
+// Threads for work that is too long for a gRPC callback: copying chunks and computing their
+// checksums. Each call has at most one item here, so the queue is at most as long as the number of
+// calls. Thread-safe.
 class CopyPool {
  public:
-  // More bytes than this, which are in no cache, do not belong in a callback.
+  // The most bytes to process in a callback if they are in no CPU cache.
   static constexpr int64_t kInlineBytes = 512 << 10;
-  // Nor more than this of what has just arrived: it is in the caches of the CPU that read it, and
-  // another one takes longer to fetch it than to copy it.
+  // The most bytes to process in a callback if they have just been received. They are in the caches
+  // of the CPU that read them, and another CPU takes longer to fetch them than to copy them.
   static constexpr int64_t kInlineArrivedBytes = 1 << 20;
 
   explicit CopyPool(int threads) : queue_(/*limit=*/0, threads) {}
 
-  // Runs `work` on `bytes` that this thread has just received: at once when they are few, else in
-  // the pool.
+  // Runs `work` on `bytes` that this thread has just received: on this thread if they are few,
+  // otherwise in the pool.
   void Run(int64_t bytes, std::function<void()> work) {
     bytes <= kInlineArrivedBytes ? work() : Queue(std::move(work));
   }
-  // In the pool.
+  // Runs `work` in the pool.
   void Queue(std::function<void()> work) { queue_.PostAlways(std::move(work)); }
 
  private:

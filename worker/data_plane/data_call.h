@@ -12,18 +12,18 @@
 
 namespace annulus {
 
-// A client's call, seen from the board. The board keeps it alive from Enter or Join to Leave, and
-// calls it without a lock.
+// A client's call, as ShardBoard uses it. The board holds a reference from Enter or Join to Leave.
+// It calls these functions without holding its lock.
 class DataCall {
  public:
   virtual ~DataCall() = default;
-  // Answer to a ticket: what was waited for is there. `report` goes with outputs.
+  // The shard, or its outputs, that the call waits for are there. `report` is set with outputs.
   virtual void OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
                        const v1::ShardReport& report) = 0;
-  // The call must end now: the job has ended, or a wait was too long. May come at any time, more
-  // than once.
+  // Ends the call now: the job has ended, or a wait took too long. May be called at any time and
+  // more than once.
   virtual void End(const absl::Status& why) = 0;
-  // The client keeps this worker waiting; `why` for its error.
+  // An error if the client keeps this worker waiting too long; otherwise nullopt.
   virtual std::optional<absl::Status> Stalled(absl::Time now) = 0;
 };
 

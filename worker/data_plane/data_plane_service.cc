@@ -18,7 +18,7 @@
 namespace annulus {
 namespace {
 
-// The payloads' slices as views, which their references keep alive.
+// Makes views of the payloads' slices. Their references keep them alive.
 PutMessage MessageOf(std::string ticket, std::vector<TensorChunk> chunks) {
   PutMessage message;
   message.ticket = std::move(ticket);
@@ -67,7 +67,7 @@ absl::StatusOr<v1::FetchShardRequest> DecodeFetch(const grpc::ByteBuffer& arrive
   return request;
 }
 
-// `report` goes with a shard's last chunks; nullptr before.
+// `report` is set with a shard's last chunks, otherwise nullptr.
 grpc::ByteBuffer EncodeFetched(const std::vector<LeavingChunk>& chunks,
                                const v1::ShardReport* report) {
   if (report == nullptr) return EncodeChunks(ChunksOf(chunks));
@@ -149,7 +149,7 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   void OnCancel() override { call_->OnCancelled(); }
   void OnDone() override {
     unread_end_.Over();
-    buffer_.Clear();  // It holds the shard, which may be freed at once.
+    buffer_.Clear();  // The buffer refers to the shard, whose memory can be freed now.
     call_->OnDone(ended_well_ && !context_->IsCancelled());
     delete this;
   }
@@ -159,7 +159,7 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   const absl::Duration end_patience_;
   SlowReaderGuard unread_end_;
   grpc::ByteBuffer buffer_;
-  bool ended_well_ = false;  // Written under the call's lock; read when all is over.
+  bool ended_well_ = false;  // Written under the call's lock; read when the call is over.
   const std::shared_ptr<FetchCall> call_;
 };
 
@@ -192,7 +192,7 @@ class ExchangeReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     message.ok() ? call_->OnMessage(*std::move(message)) : call_->OnMalformed(message.status());
   }
   void OnWriteDone(bool ok) override {
-    out_.Clear();  // It holds the shard, which may be freed at once.
+    out_.Clear();  // The buffer refers to the shard, whose memory can be freed now.
     call_->OnWritten(ok);
   }
   void OnCancel() override { call_->OnCancelled(); }

@@ -10,20 +10,21 @@
 
 namespace annulus {
 
-// annulus.v1.DataPlane over gRPC's callbacks, tensors as raw buffers. Translates and delegates:
-// what a call knows is in PutCall, FetchCall, ExchangeCall and StatusCall. Board and pool outlive
-// the service.
+// annulus.v1.DataPlane over gRPC's callback API. Tensors stay raw buffers. Only translates: the
+// logic is in PutCall, FetchCall, ExchangeCall and StatusCall. Board and pool must outlive the
+// service.
 class DataPlaneService final
     : public v1::DataPlane::WithRawCallbackMethod_PutShard<
           v1::DataPlane::WithRawCallbackMethod_FetchShard<
               v1::DataPlane::WithRawCallbackMethod_ExchangeShards<
                   v1::DataPlane::WithRawCallbackMethod_GetShardStatus<v1::DataPlane::Service>>>> {
  public:
-  // How long a call that is over waits for a client who does not read.
+  // How long a finished call waits for a client that does not read.
   struct Patience {
-    // What was on its way when its job ended. Short, for that is staging memory.
+    // For a message in transit when the job ends. Short, because the message occupies staging
+    // memory.
     absl::Duration end = absl::Seconds(2);
-    // The one answer of PutShard and GetShardStatus, see UnaryCall.
+    // For the response of PutShard and GetShardStatus (UnaryCall).
     absl::Duration answer = kSlowReaderPatience;
   };
   DataPlaneService(ShardBoard* board, CopyPool* pool, const Patience& patience)

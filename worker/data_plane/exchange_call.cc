@@ -10,7 +10,7 @@ void ExchangeCall::BeginShard() {
   {
     MutexLock lock(&mutex_);
     if (finished_) return;
-    // Calls that wait for nobody in particular leave room for those that come.
+    // On a crowded board, idle calls make room for new ones.
     if (crowded && served_) return EndLocked(absl::OkStatus());
     put_ = put;
     fetch_.reset();
@@ -25,7 +25,8 @@ void ExchangeCall::BeginShard() {
     closed = closed_;
     if (!finished_) put.reset();
   }
-  if (put != nullptr) return put->OnCancelled();  // It may have come to the board too late.
+  // The put call may have entered the board after the cancellation.
+  if (put != nullptr) return put->OnCancelled();
   if (early.has_value()) return HandOver(*std::move(early));
   if (closed) OnHalfClose();
 }
@@ -53,7 +54,7 @@ void ExchangeCall::HandOver(PutMessage message) {
     between_ = false;
     if (finished_) return;
     put = put_;
-    // Chunks without a ticket are PutCall's to refuse.
+    // PutCall refuses chunks without a ticket.
     if (fetch_ == nullptr && (!message.ticket.empty() || message.parts.empty())) {
       fetch_ = std::make_shared<FetchCall>(board_, pool_, static_cast<FetchCall::Stream*>(this),
                                            /*held=*/true);
@@ -63,7 +64,7 @@ void ExchangeCall::HandOver(PutMessage message) {
   if (fetch != nullptr) {
     v1::FetchShardRequest request;
     request.set_ticket(message.ticket);
-    // First, so that outputs find it waiting.
+    // The fetch call must wait on the board before outputs can be published.
     fetch->Start(request);
   }
   put->OnMessage(std::move(message));
@@ -79,7 +80,7 @@ void ExchangeCall::OnHalfClose() {
   {
     MutexLock lock(&mutex_);
     closed_ = true;
-    if (between_) return;  // BeginShard comes back to it.
+    if (between_) return;  // BeginShard handles it later.
     if (IdleLocked()) return EndLocked(absl::OkStatus());
     put = put_;
   }
@@ -92,7 +93,7 @@ void ExchangeCall::OnWritten(bool ok) {
   {
     MutexLock lock(&mutex_);
     writing_ = false;
-    // A broken call may end without a cancellation that says so.
+    // A broken call may end without OnCancelled.
     if (!ok) return EndLocked(absl::CancelledError("the client is gone"));
     fetch = fetch_;
     last = std::exchange(last_, false);
@@ -128,7 +129,7 @@ void ExchangeCall::OnDone() {
 
 void ExchangeCall::ReadNext() {
   MutexLock lock(&mutex_);
-  // A PutCall that meets the client's close is over: only the next one asks, and BeginShard ends
+  // After the client has closed its side, only the next shard's PutCall reads, and BeginShard ends
   // it.
   if (!finished_ && !closed_) stream_->ReadNext();
 }
@@ -138,7 +139,8 @@ void ExchangeCall::Finish(const absl::Status& status, const v1::ShardStatus&) {
   {
     MutexLock lock(&mutex_);
     if (!status.ok()) {
-      // Nobody owes a shard: a client that keeps the call for later may find it gone.
+      // The client need not send another shard. An idle call that timed out, or was dismissed, ends
+      // with OK.
       const bool late = absl::IsDeadlineExceeded(status) || absl::IsResourceExhausted(status);
       return EndLocked(late && IdleLocked() ? absl::OkStatus() : status);
     }
@@ -170,7 +172,7 @@ void ExchangeCall::Cancel() {
 void ExchangeCall::CancelUnread(int64_t bytes) {
   MutexLock lock(&mutex_);
   if (!writing_) return;
-  ends_ = true;  // Nothing calls it off.
+  ends_ = true;  // CancelUnread cannot be undone.
   stream_->CancelUnread(bytes);
 }
 

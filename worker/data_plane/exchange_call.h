@@ -15,49 +15,57 @@
 
 namespace annulus {
 
-// One ExchangeShards call, without its stream: for each shard that the client brings a PutCall and
-// a FetchCall on the same stream, one shard after the other. The first error of either ends the
-// call. Outputs wait until the shard's inputs have come on this call and are the ones that the
-// worker has: another call may have brought others. Between two shards the call waits as long as
-// any waits for its ticket, and then ends well. Thread-safe; lives as long as anybody refers to it.
+// One ExchangeShards call, without its stream. The client sends several shards, one after another.
+// For each, a PutCall and a FetchCall share the stream. The first error of either ends the call.
+//
+// Outputs of a shard are held until all its inputs have arrived on this call and equal the bytes
+// that the worker has. (Another call may have sent other bytes.) Between two shards the call waits
+// as long as any call waits for its ticket, and then ends with OK.
+//
+// Thread-safe. Reference-counted.
 class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
                      private PutCall::Stream,
                      private FetchCall::Stream {
  public:
-  // The gRPC side. Called with the call's lock held. After Finish, only the Cancels.
+  // The gRPC side. Called with the call's lock held. After Finish, only Cancel and CancelUnread are
+  // called.
   class Stream {
    public:
     virtual ~Stream() = default;
-    // Answered by OnMessage, OnMalformed or OnHalfClose, which come for nothing else, perhaps
-    // before it returns to who asked. One at a time, none while a shard's outputs are awaited.
+    // Requests one message. OnMessage, OnMalformed or OnHalfClose answers, possibly before ReadNext
+    // returns; they are called for no other reason. At most one read is outstanding, and none while
+    // the call waits for a shard's outputs.
     virtual void ReadNext() = 0;
-    // Answered by OnWritten. `report`: after the last chunks of a shard, else nullptr.
+    // Writes a message; OnWritten answers. `report` is set with the last chunks of a shard,
+    // otherwise nullptr.
     virtual void Write(const std::vector<LeavingChunk>& chunks, const v1::ShardReport* report) = 0;
     virtual void Finish(const absl::Status& status) = 0;
-    // Drops the connection's side of the call: what is being written will not be.
+    // Resets the HTTP/2 stream. The message that is being written is lost.
     virtual void Cancel() = 0;
-    // The same where the client does not soon read what is being written, of so many bytes.
+    // Like Cancel, but only if the client does not soon read the message of `bytes` that is being
+    // written.
     virtual void CancelUnread(int64_t bytes) = 0;
   };
 
-  // `stream` stays valid until OnDone; board and pool outlive the call.
+  // `stream` must stay valid until OnDone. Board and pool must outlive the call.
   ExchangeCall(ShardBoard* board, CopyPool* pool, Stream* stream)
       : board_(board), pool_(pool), stream_(stream) {}
 
   void Start() { BeginShard(); }
   void OnMessage(PutMessage message);
-  // What arrived is no message.
+  // The received bytes are not a valid message.
   void OnMalformed(const absl::Status& status);
-  // The client will send no more.
+  // The client has closed its side.
   void OnHalfClose();
   void OnWritten(bool ok);
-  // The client has cancelled, or is gone.
+  // The client has cancelled or disconnected.
   void OnCancelled();
-  // The stream is gone.
+  // The stream has been destroyed.
   void OnDone();
 
  private:
-  // PutCall's and FetchCall's words, with their locks held, PutCall's before FetchCall's.
+  // Called by PutCall and FetchCall with their locks held. Lock order: PutCall's, then FetchCall's,
+  // then mutex_.
   void ReadNext() override EXCLUDES(mutex_);
   void Finish(const absl::Status& status, const v1::ShardStatus& shard) override EXCLUDES(mutex_);
   void Write(const std::vector<LeavingChunk>& chunks) override EXCLUDES(mutex_);
@@ -67,15 +75,15 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
   void Cancel() override EXCLUDES(mutex_);
   void CancelUnread(int64_t bytes) override EXCLUDES(mutex_);
 
-  // `report`: with a shard's last ones.
+  // `report` is set with a shard's last chunks, otherwise nullptr.
   void Send(const std::vector<LeavingChunk>& chunks, const v1::ShardReport* report)
       EXCLUDES(mutex_);
 
   void BeginShard() EXCLUDES(mutex_);
-  // A message to the shard that has begun, or that it begins.
+  // Passes a message to the current shard. Starts the shard's FetchCall with its first message.
   void HandOver(PutMessage message) EXCLUDES(mutex_);
   void EndLocked(const absl::Status& status) REQUIRES(mutex_);
-  // The client may leave: it has what it came for and has begun nothing new.
+  // True if the call may end with OK: a shard has been served, and no new one has begun.
   bool IdleLocked() const REQUIRES(mutex_) { return served_ && fetch_ == nullptr; }
 
   ShardBoard* const board_;
@@ -84,15 +92,17 @@ class ExchangeCall : public std::enable_shared_from_this<ExchangeCall>,
 
   Mutex mutex_;
   std::shared_ptr<PutCall> put_ GUARDED_BY(mutex_);
-  std::shared_ptr<FetchCall> fetch_ GUARDED_BY(mutex_);  // From the shard's first message on.
-  bool closed_ GUARDED_BY(mutex_) = false;               // The client's side.
-  bool last_ GUARDED_BY(mutex_) = false;  // The shard's last message is being written.
+  std::shared_ptr<FetchCall> fetch_ GUARDED_BY(mutex_);  // Set by the shard's first message.
+  bool closed_ GUARDED_BY(mutex_) = false;               // True if the client has closed its side.
+  bool last_ GUARDED_BY(mutex_) = false;  // True while the shard's last message is being written.
   bool writing_ GUARDED_BY(mutex_) = false;
-  // From the write of a shard's last message to the start of the next; what comes meanwhile.
+  // True from the write of a shard's last message to the start of the next shard. early_ holds a
+  // message that arrives in between.
   bool between_ GUARDED_BY(mutex_) = true;
   std::optional<PutMessage> early_ GUARDED_BY(mutex_);
-  bool served_ GUARDED_BY(mutex_) = false;  // A shard before this one.
-  bool ends_ GUARDED_BY(mutex_) = false;    // With the message that is being written.
+  bool served_ GUARDED_BY(mutex_) = false;  // True if an earlier shard has been served.
+  // True if the call ends once the current message is written.
+  bool ends_ GUARDED_BY(mutex_) = false;
   bool finished_ GUARDED_BY(mutex_) = false;
 };
 

@@ -44,7 +44,7 @@ void FetchCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
     shard_ = std::move(shard);
     report_ = report;
     status = Plan();
-    v1::FetchShardRequest().Swap(&request_);  // To clear it would keep its memory.
+    v1::FetchShardRequest().Swap(&request_);  // Clear() would keep the request's memory.
     if (status.ok()) return PrepareNext();
   }
   Conclude(status);
@@ -90,7 +90,7 @@ LeavingChunk FetchCall::CutRows(const TensorInfo& tensor, int64_t bytes, Part* p
   return chunk;
 }
 
-// A head fits into a chunk: what is validated has no larger ones.
+// A head always fits into a chunk: validation refuses larger heads.
 LeavingChunk FetchCall::CutHeads(const TensorInfo& tensor, int64_t bytes, Part* part) {
   const int64_t head_bytes = tensor.row_bytes() / tensor.heads;
   LeavingChunk chunk;
@@ -203,8 +203,8 @@ void FetchCall::OnCancelled() { Conclude(absl::CancelledError("the client cancel
 void FetchCall::End(const absl::Status& why) {
   {
     MutexLock lock(&mutex_);
-    // A client that does not read would hold both the status and the memory for ever. One whose
-    // job another call has ended is perhaps about to.
+    // A client that does not read would hold the call and its memory for ever. After ABORTED the
+    // client may be about to read, because another call may have ended its job.
     if (writing_ && !done_) {
       absl::IsAborted(why) ? stream_->CancelUnread(writing_bytes_) : stream_->Cancel();
     }

@@ -17,7 +17,7 @@ absl::Status SequenceError(absl::string_view field, absl::string_view what) {
   return InvalidField("STREAM_SEQUENCE", field, what);
 }
 
-// "rows 4 to 10 of q, rows 0 to 10 of k".
+// For example "rows 4 to 10 of q, rows 0 to 10 of k".
 std::string TextOf(const std::vector<MissingPiece>& pieces) {
   std::vector<std::string> texts;
   for (const MissingPiece& piece : pieces) {
@@ -153,17 +153,17 @@ void PutCall::OnShard(const ShardId& id, std::shared_ptr<StagedShard> shard,
     shard_ = std::move(shard);
     if (!first_.parts.empty()) {
       phase_ = Phase::kCopying;
-      // What it has waited for until now was no fault of the client's.
+      // Time until now does not count against the client.
       rate_.Wait(board_->options().now());
-      if (presenting_) return;  // That thread goes on.
+      if (presenting_) return;  // OnMessage continues on its thread.
       first = std::exchange(first_, PutMessage());
     } else if (shard_->expected_bytes() > 0) {
       phase_ = Phase::kReading;
       return ReadLocked();
     }
   }
-  if (first.parts.empty()) return Conclude(absl::OkStatus());  // There is nothing to bring.
-  // Not on this thread, which has the agent's turn.
+  if (first.parts.empty()) return Conclude(absl::OkStatus());  // The shard has no inputs.
+  // This thread runs the agent's turn, so it must not copy.
   pool_->Queue([self = shared_from_this(), first = std::move(first)] { self->Copy(first); });
 }
 
@@ -181,9 +181,11 @@ void PutCall::Copy(const PutMessage& message) {
     if (status.ok()) status = shard->Write(&upload_, {part.header, part.pieces});
   }
   const bool over = !status.ok() || upload_.bytes == shard->expected_bytes();
-  // Before the board knows: an upload that did its work ends well, however soon the job is over.
+  // Finished before Completed is reported: a complete upload returns OK even if the job ends at
+  // once.
   if (over) Conclude(status);
-  // Perhaps by a message that is refused further on: what it brought before stays.
+  // Even if a chunk of this message was refused: the chunks before it stay and may complete the
+  // shard.
   if (shard->complete()) board_->Completed(id);
   if (over) return;
   MutexLock lock(&mutex_);

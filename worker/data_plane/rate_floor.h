@@ -11,29 +11,29 @@
 namespace annulus {
 
 struct RateLimits {
-  // A client that keeps this side waiting for `window`, and for longer by what it has moved at this
-  // many bytes per second, has stalled. What was moved early saves no more than one window.
+  // The lowest acceptable rate. A client may keep this side waiting for `window`, plus the time
+  // that the bytes it has moved take at this rate. Unused time never exceeds one window.
   int64_t floor_bytes_per_second = 64 << 10;
-  // Long, because a client that feeds the shards of a job one after the other leaves each of them
+  // Long, because a client that sends the shards of a job one after another keeps the others
   // waiting.
   absl::Duration window = absl::Minutes(2);
 };
 
-// DEADLINE_EXCEEDED / `reason`; `what`: "upload".
+// DEADLINE_EXCEEDED / `reason`. `what`: for example "upload".
 absl::Status StallError(absl::string_view reason, absl::string_view what, const RateLimits& limits);
 
-// Whether a client keeps up. Only the time counts in which this side waits for it: a slow worker is
-// not the client's fault. Pure; one thread at a time.
+// Detects clients that are too slow. Counts only time in which this side waits for the client,
+// since a slow worker is not the client's fault. Pure. Not thread-safe.
 class RateFloor {
  public:
   explicit RateFloor(const RateLimits& limits) : limits_(limits), patience_(limits.window) {}
 
-  // From now on the client is waited for.
+  // Starts waiting for the client.
   void Wait(absl::Time now) {
     since_ = now;
     waiting_ = true;
   }
-  // The client has moved `bytes`, and is no longer waited for.
+  // The client has moved `bytes`; stops waiting.
   void Moved(int64_t bytes, absl::Time now) {
     const double seconds =
         static_cast<double>(bytes) / static_cast<double>(limits_.floor_bytes_per_second);
@@ -48,7 +48,7 @@ class RateFloor {
   }
 
   const RateLimits limits_;
-  absl::Duration patience_;  // Without the wait that is under way.
+  absl::Duration patience_;  // Time left, not counting the current wait.
   absl::Time since_;
   bool waiting_ = false;
 };

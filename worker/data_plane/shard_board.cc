@@ -138,7 +138,7 @@ void ShardBoard::Publish(const ShardId& id, const v1::ShardReport& report) {
 
 void ShardBoard::Close(const ShardId& id, const absl::Status& why) {
   Later later;
-  Entry closed;  // Its reference goes without the lock.
+  Entry closed;  // Its reference is released without the lock.
   {
     MutexLock lock(&mutex_);
     const auto entry = entries_.find(id);
@@ -203,7 +203,7 @@ size_t ShardBoard::CallsAt(const std::optional<ShardId>& id) const {
   });
 }
 
-// It is out at once: what it says from now on is not heard.
+// Removes the call at once, so later messages of it have no effect.
 void ShardBoard::DismissStranger(Later* later) {
   auto oldest = guests_.end();
   for (auto guest = guests_.begin(); guest != guests_.end(); ++guest) {
@@ -217,7 +217,8 @@ void ShardBoard::DismissStranger(Later* later) {
 
 absl::Status ShardBoard::Admit(const std::shared_ptr<DataCall>& call, Later* later) {
   RETURN_IF_ERROR(shutdown_);
-  // Who comes with a good ticket says it soon: not he is turned away, but who has been silent.
+  // A client with a valid ticket presents it soon. So the call that has been silent longest is
+  // ended, not the new one.
   if (CallsAt(std::nullopt) >= options_.max_strangers) DismissStranger(later);
   if (guests_.size() >= options_.max_calls) return TooManyCalls(options_.max_calls, "");
   Guest guest;
@@ -230,8 +231,8 @@ absl::Status ShardBoard::Admit(const std::shared_ptr<DataCall>& call, Later* lat
 absl::Status ShardBoard::TakeTicket(Guest* guest, absl::string_view ticket, Stage stage,
                                     Later* later) {
   RETURN_IF_ERROR(shutdown_);
-  // A shard that is here is of a live job, whose deadline the coordinator keeps: its ticket is good
-  // whatever this machine's clock says.
+  // The expiry is not checked here. A shard on the board belongs to a running job, whose deadline
+  // the coordinator enforces, so its ticket is valid whatever this machine's clock shows.
   ASSIGN_OR_RETURN(TicketClaims claims,
                    VerifyTicket(identity_.ticket_key, ticket, absl::InfinitePast()));
   const ShardId id{claims.job_id, claims.attempt, claims.rank};
@@ -279,7 +280,7 @@ void ShardBoard::Seat(Guest* guest, Later* later) {
 }
 
 void ShardBoard::Leave(DataCall* call) {
-  std::shared_ptr<DataCall> last;  // Perhaps the last reference: it goes without the lock.
+  std::shared_ptr<DataCall> last;  // May be the last reference; released without the lock.
   MutexLock lock(&mutex_);
   const auto guest = guests_.find(call);
   if (guest == guests_.end()) return;
@@ -296,7 +297,7 @@ void ShardBoard::Delivered(const ShardId& id,
     if (found == entries_.end()) return;
     Entry& entry = found->second;
     for (const auto& [tensor, rect] : cells) {
-      // A client that asks in a hostile order merely never counts as done.
+      // An output requested in a hostile order never counts as delivered. No other effect.
       if (!entry.delivered[tensor].Add(rect).ok()) return;
     }
     const std::vector<TensorInfo>& tensors = entry.shard->shape().tensors;
@@ -335,7 +336,7 @@ std::vector<ShardBoard::Late> ShardBoard::FindLate(absl::Time now) const {
     MutexLock lock(&mutex_);
     for (auto& [call, guest] : guests_) guests.push_back(guest);
   }
-  // Calls are asked without the board's lock, because they may hold their own while they come here.
+  // Called without the board's lock: a call may hold its own lock while it calls the board.
   std::vector<Late> late;
   for (const Guest& guest : guests) {
     if (now >= guest.deadline) {
@@ -361,8 +362,8 @@ void ShardBoard::EndLate(const std::vector<Late>& late, absl::Time now, Later* l
     guest->second.stalled = !one.waited;
     EndLater(one.call, one.why, later);
   }
-  // Beside a call that goes on, one that stalled only ends: a client whose connection has died
-  // comes again on a new one. So does one for which another has done the work.
+  // A stalled call does not abandon the shard if another call of the same stage is active: a client
+  // whose connection broke reconnects. Nor if another call has already finished the work.
   for (const Late& one : late) {
     const auto found = guests_.find(one.call.get());
     if (found == guests_.end() || !found->second.stalled) continue;

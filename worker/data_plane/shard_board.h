@@ -23,108 +23,142 @@
 
 namespace annulus {
 
-// Which shards this worker holds and which calls are at them: where the agent's commands and the
-// clients' calls meet. A call may come before its Reserve and waits for it. Bounded in calls, waits
-// and memory of what has ended. Thread-safe; never blocks.
+// The shards of this worker, and the clients' calls on them. The agent's commands (Open, Publish,
+// Close) and the calls (DataCall) meet here.
+//
+// Life of a shard:
+// 1. Open, when the worker has executed a Reserve. The deadline of the upload starts.
+// 2. PutCalls write inputs to its StagedShard. The call that completes them calls Completed; the
+//    board reports ShardComplete to the coordinator.
+// 3. A lane runs the shard. Publish makes its outputs available. The deadline of the download
+//    starts.
+// 4. FetchCalls read outputs and call Delivered. When all are delivered, the board reports
+//    OutputDrained.
+// 5. Close, when the coordinator releases the shard or the job ends. Remaining calls end; the last
+//    reference frees the memory.
+// If a deadline passes, or the last active client stalls, the board reports ShardAbandoned once.
+//
+// Life of a call:
+// 1. Enter: no ticket yet; the call is a "stranger". DEADLINE_EXCEEDED / UPLOAD_STALLED after
+//    ticket_wait.
+// 2. Present: the ticket is verified (signature, incarnation). If there is no such shard yet, the
+//    call waits for reserve_wait: a client may be faster than the coordinator's Reserve.
+// 3. OnShard: the board gives the call its shard (Stage::kReserved) or its outputs
+//    (Stage::kOutputs; waits for Publish without a limit).
+// 4. Leave.
+//
+// Errors of a ticket, in the order of checks: BAD_TICKET (signature or incarnation), for an ended
+// shard TICKET_EXPIRED or JOB_ENDED, TOO_MANY_CALLS at one shard, BAD_TICKET (principal or size
+// differs), and after the wait TICKET_EXPIRED or SHARD_NOT_FOUND.
+//
+// Example: worker with rank 1 of job J. PutShard with a ticket of (J, attempt 1, rank 1) arrives 5
+// ms before the Reserve. Its call waits. Open(J, 1, 1) gives it the shard. After the last chunk,
+// Completed reports ShardComplete. A FetchShard arrives early and waits for Publish.
+//
+// Bounded in calls, waits and memory of ended shards. Thread-safe; never blocks. Actions on calls
+// run after the lock is released (Later).
 class ShardBoard {
  public:
   struct Options {
-    std::function<absl::Time()> now;  // Never set back or forward.
-    // The time of day. It need not agree with the coordinator's: it only tells whether a ticket
-    // that opens nothing is old.
+    std::function<absl::Time()> now;  // A monotonic clock.
+    // The time of day. It may differ from the coordinator's: it only decides the error of a ticket
+    // that opens nothing.
     std::function<absl::Time()> wall;
-    // ShardComplete, ShardAbandoned, OutputDrained; each once a shard. Called without a lock, on
-    // any thread.
+    // Receives ShardComplete, ShardAbandoned and OutputDrained, each once per shard. Called without
+    // a lock, on any thread.
     std::function<void(control::v1::WorkerEvent)> report;
     RateLimits rate;
     absl::Duration ticket_wait = absl::Seconds(10);   // Longest wait of a call for its ticket.
     absl::Duration reserve_wait = absl::Seconds(10);  // Longest wait of a ticket for its Reserve.
-    // How long outputs wait for a client, beside the time that they take at the rate's floor.
+    // Longest wait of outputs for a client, in addition to their transfer time at the floor rate.
     absl::Duration download_lease = absl::Seconds(60);
     size_t max_calls = 1024;
-    // Of them calls at one shard: two of each of the 64 that may follow a job.
+    // Limit of calls on one shard: two for each of the 64 clients that may follow a job.
     size_t max_shard_calls = 128;
-    // Of them calls that have shown no good ticket yet; for one more the oldest of them ends.
+    // Limit of calls without a valid ticket. One more call ends the oldest of them.
     size_t max_strangers = 256;
   };
   enum class Stage { kReserved, kOutputs };
 
   explicit ShardBoard(Options options);
 
-  // The agent's side. Tickets are judged by the newest identity.
+  // For the agent. Tickets are verified against the latest identity.
   void SetIdentity(const Identity& identity);
   struct Times {
-    absl::Duration upload;  // In which it must be complete.
-    // Of outputs, from Publish; absent: Options::download_lease.
+    absl::Duration upload;  // Limit of the upload.
+    // Limit of the download after Publish. nullopt: Options::download_lease.
     std::optional<absl::Duration> download;
   };
   void Open(const ShardId& id, const std::string& principal, std::shared_ptr<StagedShard> shard,
             const Times& times);
-  // The outputs are there. They took what `report` says.
+  // Makes the outputs available, with `report` of the run.
   void Publish(const ShardId& id, const v1::ShardReport& report);
-  // Ends the shard's calls; its memory goes when they have let go of it.
+  // Ends the shard's calls. The memory is freed when they have released it.
   void Close(const ShardId& id, const absl::Status& why);
-  // Looks for clients that stall and waits that are over. To be called about once a second.
+  // Ends calls whose client stalls or whose wait is over. Call about once a second.
   void Tick();
-  // Ends every call, and refuses new ones: the process is ending.
+  // Ends all calls and refuses new ones, because the process ends.
   void Shutdown(const absl::Status& why);
 
-  // The calls' side. A call whose ticket comes later: counted, and ended where none comes in time.
-  // RESOURCE_EXHAUSTED / TOO_MANY_CALLS, DEADLINE_EXCEEDED / UPLOAD_STALLED.
+  // For calls. Admits a call that will present its ticket later. RESOURCE_EXHAUSTED /
+  // TOO_MANY_CALLS; DEADLINE_EXCEEDED / UPLOAD_STALLED if no ticket comes in time.
   void Enter(std::shared_ptr<DataCall> call);
-  // Its ticket, answered as Join is; nothing where it has left meanwhile.
+  // Presents the call's ticket. Answers as Join does. No effect if the call has left.
   void Present(DataCall* call, absl::string_view ticket, Stage stage);
-  // Both at once. Answers with OnShard or End, perhaps before it returns. PERMISSION_DENIED /
-  // BAD_TICKET, FAILED_PRECONDITION / TICKET_EXPIRED, NOT_FOUND / SHARD_NOT_FOUND, ABORTED /
-  // JOB_ENDED, RESOURCE_EXHAUSTED / TOO_MANY_CALLS.
+  // Enter and Present in one. Answers with OnShard or End, possibly before it returns.
+  // PERMISSION_DENIED / BAD_TICKET, FAILED_PRECONDITION / TICKET_EXPIRED, NOT_FOUND /
+  // SHARD_NOT_FOUND, ABORTED / JOB_ENDED, RESOURCE_EXHAUSTED / TOO_MANY_CALLS.
   void Join(std::shared_ptr<DataCall> call, absl::string_view ticket, Stage stage);
   void Leave(DataCall* call);
-  // The shard's inputs are all there.
+  // All inputs of the shard have arrived.
   void Completed(const ShardId& id);
-  // A client has these cells of output `tensor` (index in the shape).
+  // A client has received these cells of output `tensor` (index in the shape).
   void Delivered(const ShardId& id, const std::vector<std::pair<size_t, CellRect>>& cells);
 
   const Options& options() const { return options_; }
   size_t calls() const;
-  // More than half of the places for calls, or for those without a ticket, are taken.
+  // True if more than half of the places are taken, for all calls or for calls without a ticket.
   bool crowded() const;
 
  private:
   struct Entry {
     std::string principal;
     std::shared_ptr<StagedShard> shard;
-    absl::Time deadline;  // Of the upload, then of the download.
+    absl::Time deadline;  // Deadline of the upload, then of the download.
     absl::Duration download_time;
     bool completed = false, published = false, drained = false, abandoned = false;
-    v1::ShardReport report;                 // Of what was published.
-    std::vector<ReceivedRanges> delivered;  // By tensor.
+    v1::ShardReport report;                 // The report of Publish.
+    std::vector<ReceivedRanges> delivered;  // Indexed by tensor.
   };
   struct Guest {
     std::shared_ptr<DataCall> call;
-    bool has_ticket = false;  // Without one, what follows says nothing but the deadline.
+    bool has_ticket = false;  // If false, the members below are unset, except the deadline.
     ShardId id;
     TicketClaims claims;
     Stage stage = Stage::kReserved;
     bool waiting = true, stalled = false;
-    absl::Time deadline = absl::InfiniteFuture();  // Of a wait for the ticket, then for Reserve.
+    // Deadline of the wait for the ticket, then for the Reserve.
+    absl::Time deadline = absl::InfiniteFuture();
   };
-  // A guest that Tick found too late, unless that has changed when it looks again.
+  // A call that Tick found late. Checked again under the lock.
   struct Late {
     std::shared_ptr<DataCall> call;
     absl::Status why;
-    bool waited = false;  // For its ticket or Reserve; else its client has stalled.
+    // True if its wait for the ticket or Reserve is over; false if its client has stalled.
+    bool waited = false;
   };
-  using Later = std::vector<std::function<void()>>;  // When the lock is released.
+  using Later = std::vector<std::function<void()>>;  // Actions to run after the lock is released.
 
   absl::Status Admit(const std::shared_ptr<DataCall>& call, Later* later) REQUIRES(mutex_);
-  size_t CallsAt(const std::optional<ShardId>& id) const REQUIRES(mutex_);  // Or with no ticket.
-  // Ends the one that has waited longest.
+  // The number of calls on shard `id`. nullopt: calls without a ticket.
+  size_t CallsAt(const std::optional<ShardId>& id) const REQUIRES(mutex_);
+  // Ends the call without a ticket that has waited longest.
   void DismissStranger(Later* later) REQUIRES(mutex_);
   absl::Status TakeTicket(Guest* guest, absl::string_view ticket, Stage stage, Later* later)
       REQUIRES(mutex_);
   bool Expired(const TicketClaims& claims) const { return options_.wall() > claims.expiry; }
   absl::Status TooLate(const Guest& guest) const;
-  // Gives a guest its shard where what it waits for is there.
+  // Calls OnShard if the guest's shard, or its outputs, are there.
   void Seat(Guest* guest, Later* later) REQUIRES(mutex_);
   void ReportLater(control::v1::WorkerEvent event, Later* later) const;
   void Abandon(const ShardId& id, Entry* entry, const absl::Status& why, Later* later)
@@ -133,7 +167,7 @@ class ShardBoard {
   std::vector<Late> FindLate(absl::Time now) const EXCLUDES(mutex_);
   void EndLate(const std::vector<Late>& late, absl::Time now, Later* later) REQUIRES(mutex_);
   bool GoesOn(const ShardId& id, Stage stage) const REQUIRES(mutex_);
-  // The entry's deadline has passed.
+  // Ends the entry's calls and abandons it: its deadline has passed.
   void Expire(const ShardId& id, Entry* entry, Later* later) REQUIRES(mutex_);
 
   const Options options_;

@@ -12,7 +12,7 @@
 
 namespace annulus {
 
-// One GetShardStatus call: waits for its Reserve as the others do. Thread-safe.
+// One GetShardStatus call. Waits for its Reserve like other calls. Thread-safe.
 class StatusCall : public DataCall, public std::enable_shared_from_this<StatusCall> {
  public:
   using Answer = std::function<void(absl::StatusOr<v1::ShardStatus>)>;
@@ -32,7 +32,7 @@ class StatusCall : public DataCall, public std::enable_shared_from_this<StatusCa
 
   ShardBoard* const board_;
   Mutex mutex_;
-  Answer answer_ GUARDED_BY(mutex_);  // Empty once it has been called.
+  Answer answer_ GUARDED_BY(mutex_);  // Empty once called.
 };
 
 }  // namespace annulus

@@ -17,7 +17,7 @@ std::string VersionText(int version) {
 
 absl::Status Unusable(const absl::string_view what) { return absl::FailedPreconditionError(what); }
 
-// One line for whoever starts the process.
+// A one-line error for the user who starts the process.
 absl::Status StartError(CudaApi* api, CudaError error, absl::string_view what) {
   if (error == kCudaSuccess) return absl::OkStatus();
   if (error == kCudaDevicesUnavailable) {
@@ -43,7 +43,7 @@ absl::StatusOr<int> CountGpus(CudaApi* api) {
   int driver = 0, runtime = 0;
   RETURN_IF_ERROR(StartError(api, api->Versions(&driver, &runtime), "CUDA's versions"));
   if (driver == 0) return Unusable("no NVIDIA driver here");
-  // Drivers serve every runtime of their own major version, and all before it.
+  // A driver supports every runtime of its own major version and of earlier ones.
   if (driver / 1000 < runtime / 1000) {
     return Unusable(absl::StrCat("the NVIDIA driver is too old: it serves CUDA ",
                                  VersionText(driver), ", and this program needs ", runtime / 1000,

@@ -15,37 +15,38 @@
 
 namespace annulus {
 
-// A call's error: RESOURCE_EXHAUSTED / OUT_OF_MEMORY, or INTERNAL / DEVICE_FAULT. `what`: the call.
+// Converts the error of a call: RESOURCE_EXHAUSTED / OUT_OF_MEMORY, or INTERNAL / DEVICE_FAULT.
+// `what`: the call.
 absl::Status CudaStatus(CudaApi* api, CudaError error, absl::string_view what);
 
-// How many GPUs there are. FAILED_PRECONDITION, in one line for whoever starts the process, where
-// there is none, no driver, or one that is too old. Before anything is asked of CUDA, it says in
-// the environment (CUDA_MODULE_LOADING, whatever that was) that kernels are loaded at once: one
-// that is loaded at its first launch takes memory then, and waits for communicators.
+// The number of GPUs. FAILED_PRECONDITION with a one-line message: no GPU, no driver, or the driver
+// is too old. Sets CUDA_MODULE_LOADING in the environment, overwriting it, before the first CUDA
+// call: kernels are loaded eagerly. A lazily loaded kernel would allocate memory at its first
+// launch and wait for communicators.
 absl::StatusOr<int> CountGpus(CudaApi* api);
 
-// Whether that GPU is there and has this compute capability. Takes nothing of it.
+// True if the GPU exists and has this compute capability. Allocates nothing on it.
 bool HasCapability(CudaApi* api, int ordinal, int major, int minor);
 
-// A process's share of one GPU: all that is ever taken from it is taken here, at the start, because
-// to allocate while a communicator works may hold up the whole device. Thread-safe; shared by the
-// devices of the lanes.
+// A process's memory on one GPU. All memory is allocated at start, because an allocation while a
+// communicator works may block the whole device. Thread-safe; shared by the lanes' devices.
 class CudaContext {
  public:
   struct Options {
     int ordinal = 0;
-    // For the arenas of jobs; and for what kernels hold beside them.
+    // Memory for arenas of jobs, and for workspaces of kernels.
     int64_t arena_bytes = 0;
     int64_t workspace_bytes = int64_t{256} << 20;
-    // Pinned host memory for staging, from which copies go straight to the device; 0: none.
+    // Pinned host memory for staging, from which copies go directly to the device. 0: none.
     int64_t staging_bytes = 0;
-    // Pinned host memory of each lane, half of it for copies in, half for copies out.
+    // Pinned host memory of each lane: half for copies in, half for copies out.
     int64_t bounce_bytes = int64_t{32} << 20;
-    // Shared memory that kernels ask for, of a block; a GPU that gives less is refused.
+    // Shared memory per block that kernels need. GPUs with less are refused.
     int64_t shared_bytes = 0;
   };
-  // `api` outlives it. FAILED_PRECONDITION in one line: no such GPU, a driver or a capability that
-  // is too old, a GPU that another process has to itself, not enough memory of any kind.
+  // `api` must outlive the context. FAILED_PRECONDITION with a one-line message: no such GPU,
+  // driver or compute capability too old, a GPU in exclusive use by another process, or too little
+  // memory of any kind.
   static absl::StatusOr<std::shared_ptr<CudaContext>> Create(CudaApi* api, const Options& options);
 
   CudaApi* api() const { return api_; }
@@ -55,9 +56,9 @@ class CudaContext {
   // 13.1".
   const std::string& description() const { return description_; }
   MemorySlab* memory() const { return memory_.get(); }
-  // Between its communicators and whatever loads code when lanes run.
+  // Separates communication from loading code while lanes run.
   LoadGate* load_gate() { return &load_gate_; }
-  // Null where no bytes were asked for.
+  // nullptr if staging_bytes is 0.
   const std::shared_ptr<MemorySlab>& staging() const { return staging_; }
 
  private:

@@ -13,14 +13,14 @@
 namespace annulus {
 namespace {
 
-constexpr int kBounces = 4;  // Of each direction.
+constexpr int kBounces = 4;  // For each direction.
 constexpr int kUploads = 8;
 constexpr int64_t kUploadBytes = int64_t{512} << 10;
-// An event that comes soon is awaited by asking; a long one leaves the core to others.
+// Waits poll for a short time; then they sleep, so that other threads can use the CPU.
 constexpr int kBusyQueries = 2000;
 constexpr auto kPause = std::chrono::microseconds(20);
 
-// Host memory only; rows may lie anyhow.
+// Both sides are host memory. Rows may overlap.
 void CopyOnHost(const Copy2d& copy) {
   for (int64_t row = 0; row < copy.rows; ++row) {
     std::memcpy(copy.target + row * copy.target_stride, copy.source + row * copy.source_stride,
@@ -219,7 +219,7 @@ absl::Status CudaDevice::Drain(Queue* queue) {
   return absl::OkStatus();
 }
 
-// A fault is the next call's to tell.
+// The next call returns a fault.
 void CudaDevice::MarkKernels() {
   const bool marked =
       MakeCurrent().ok() &&

@@ -15,15 +15,14 @@
 
 namespace annulus {
 
-// A lane's queues on a GPU: one for kernels, one for copies in and one for copies out, ordered
-// among each other by events. Copies in wait for nothing that is computed; kernels wait for the
-// copies in that were queued before them, copies out for the kernels and copies in that were.
+// A lane's streams on a GPU: one for kernels, one for copies in and one for copies out. Events
+// order them: copies in wait for nothing; kernels wait for copies in that were queued before them;
+// copies out wait for kernels and copies in that were queued before them.
 //
-// The first fault of the device is kept: every later call returns it.
+// The first device fault is kept: every later call returns it.
 class CudaDevice final : public Device {
  public:
-  // FAILED_PRECONDITION, RESOURCE_EXHAUSTED.
-  // `priority`: of its queues beside that for transfers.
+  // FAILED_PRECONDITION, RESOURCE_EXHAUSTED. `priority`: for all streams except that for transfers.
   static absl::StatusOr<std::unique_ptr<CudaDevice>> Create(
       std::shared_ptr<CudaContext> context, CudaPriority priority = CudaPriority::kGroup);
   ~CudaDevice() override;
@@ -36,36 +35,37 @@ class CudaDevice final : public Device {
   absl::Time KernelsDone() override;
   std::string Description() const override { return context_->description(); }
 
-  // For kernels: where to launch. Ask before every launch, because it makes the queue wait for the
-  // copies in before it, and this device the thread's current one.
+  // For kernels: the stream for a launch. Call before every launch, because it makes the stream
+  // wait for earlier copies in and makes this device the thread's current one.
   absl::StatusOr<CudaStream> Compute();
-  // For kernels: parameters (tables of tasks), in the order of launches, by a ring of 4 MiB.
-  // `source` may go when it returns.
+  // For kernels: copies parameters (tables of tasks) through a ring of 4 MiB, in launch order.
+  // `source` may be freed after the call.
   absl::Status Upload(std::byte* target, const void* source, int64_t bytes);
-  // For communicators: their queue, before the others where both have work; it makes `stream` wait
-  // for all that is queued.
+  // For communicators: their stream, which has precedence over the others. OrderAfter makes
+  // `stream` wait for all queued work.
   CudaStream transfers() const { return transfers_; }
   absl::Status OrderAfter(CudaStream stream);
-  // This device is the thread's current one; OK, or the fault.
+  // Makes this device the thread's current one. Returns the fault if there is one.
   absl::Status MakeCurrent();
-  // For whatever calls CUDA itself, launches included. Keeps a fault.
+  // Converts the result of direct CUDA calls, launches included. Keeps a fault.
   absl::Status Check(CudaError error, absl::string_view what);
 
   const std::shared_ptr<CudaContext>& context() const { return context_; }
   CudaPriority priority() const { return priority_; }
 
  private:
-  // Pinned memory through which a copy passes whose host side is not pinned.
+  // Pinned memory for copies whose host side is not pinned.
   struct Bounce {
     std::shared_ptr<std::byte> memory;
     CudaEvent event = nullptr;
     bool in_use = false;
-    Copy2d deliver;  // From here to the host's memory, when the event has come; rows 0: nothing.
+    // A copy from here to host memory, due when the event is reached. rows = 0: none.
+    Copy2d deliver;
   };
   struct Queue {
     CudaStream stream = nullptr;
     CudaEvent reached = nullptr;
-    bool used = false;  // Since the last Synchronize.
+    bool used = false;  // True if used since the last Synchronize.
     std::vector<Bounce> bounces;
     int64_t bounce_bytes = 0;
     size_t next = 0;
@@ -76,9 +76,9 @@ class CudaDevice final : public Device {
   absl::Status Open();
   absl::Status OpenQueue(Queue* queue, int bounces, int64_t bounce_bytes);
   void Close(Queue* queue);
-  // What is queued on `later` from now on waits for what is on `earlier`.
+  // Work queued later on `later` waits for all work on `earlier`.
   absl::Status Order(Queue* earlier, CudaStream later);
-  // In pieces that fit a bounce of the queue.
+  // Splits the copy into pieces that fit a bounce buffer of the queue.
   absl::Status CopyByBounces(Queue* queue, const Copy2d& copy, bool in);
   absl::Status CopyPiece(Queue* queue, const Copy2d& piece, bool in);
   absl::StatusOr<Bounce*> NextBounce(Queue* queue);
@@ -92,8 +92,8 @@ class CudaDevice final : public Device {
   Queue compute_, in_, out_;
   CudaStream transfers_ = nullptr;
   CudaEvent mark_ = nullptr;
-  absl::Time kernels_done_ = absl::InfinitePast();  // Those before mark_.
-  bool in_is_ahead_ = false;  // Copies in for which compute_ does not wait yet.
+  absl::Time kernels_done_ = absl::InfinitePast();  // For the kernels before mark_.
+  bool in_is_ahead_ = false;  // True if compute_ does not wait for the latest copies in yet.
 };
 
 }  // namespace annulus

@@ -19,7 +19,7 @@ static_assert(kCudaNotReady == cudaErrorNotReady);
 cudaStream_t Stream(CudaStream stream) { return static_cast<cudaStream_t>(stream); }
 cudaEvent_t Event(CudaEvent event) { return static_cast<cudaEvent_t>(event); }
 
-// An error that is no fault stays with the thread, and would be blamed on its next launch.
+// CUDA keeps a non-fatal error for the thread and would attribute it to the next launch.
 CudaError Seen(cudaError_t error) {
   if (error != cudaSuccess) (void)cudaGetLastError();
   return error;
@@ -75,7 +75,8 @@ class RuntimeApi final : public CudaApi {
     int least = 0, greatest = 0;
     const cudaError_t error = cudaDeviceGetStreamPriorityRange(&least, &greatest);
     if (error != cudaSuccess) return Seen(error);
-    // The greater the lower; where there are two, groups share the lower with jobs of one worker.
+    // A greater number means a lower priority. With only two levels, groups share the lower one
+    // with solo jobs.
     const int level = priority == CudaPriority::kTransfers ? greatest
                       : priority == CudaPriority::kGroup   ? (least + greatest) / 2
                                                            : least;

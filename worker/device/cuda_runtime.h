@@ -5,7 +5,7 @@
 
 namespace annulus {
 
-// The CUDA runtime that is linked in. It answers where there is no driver, too.
+// The linked CUDA runtime. Works without a driver too.
 CudaApi* CudaRuntime();
 
 }  // namespace annulus

@@ -14,13 +14,13 @@
 
 namespace annulus {
 
-// The reason of an error after which this process can do nothing more on its device.
+// The reason of an error after which this process cannot use its device.
 inline constexpr absl::string_view kReasonDeviceFault = "DEVICE_FAULT";
 inline bool IsDeviceFault(const absl::Status& status) {
   return !status.ok() && DetailOf(status).reason == kReasonDeviceFault;
 }
 
-// Device memory that frees itself, on any thread.
+// Device memory. The last reference frees it, on any thread.
 using DeviceMemory = std::shared_ptr<std::byte>;
 
 // A two-dimensional copy: `rows` pieces of `width` bytes.
@@ -33,37 +33,37 @@ struct Copy2d {
   int64_t rows = 0;
 };
 
-// Where blocks live, and the queue of one lane's work on them: what its kernel, its communicators
-// and its copies are given is done in that order, sooner or later. Host memory (staging) and device
-// memory may be the same kind. One owner thread, but for Allocate. Kernels and communicators borrow
-// it and go before it.
+// A lane's device: memory for blocks, and a queue of work. Kernels, communicators and copies of the
+// lane run in the order in which they are queued, possibly asynchronously. Host memory (staging)
+// and device memory may be the same kind. One owner thread, except for Allocate. Must outlive the
+// kernels and communicators that borrow it.
 class Device {
  public:
   virtual ~Device() = default;
 
-  // Any thread. Aligned to at least 128 bytes; contents undefined. RESOURCE_EXHAUSTED. Freed only
-  // when no queued work uses it: after Synchronize.
+  // Aligned to at least 128 bytes; content undefined. RESOURCE_EXHAUSTED. Free the memory only if
+  // no queued work uses it, after Synchronize. Any thread.
   virtual absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) = 0;
 
-  // Staging → device and back. Queued: both sides stay as they are until Synchronize. The target
-  // of CopyIn has not been used since the last Synchronize, so that copies need not wait for what
-  // is being computed; rows of its source may overlap (a stride below `width`, 0 included).
+  // Queue a copy from staging to the device, and back. Both sides must stay unchanged until
+  // Synchronize. The target of CopyIn must not have been used since the last Synchronize, so copies
+  // need not wait for kernels. Rows of its source may overlap (a stride below `width`, also 0).
   virtual absl::Status CopyIn(const Copy2d& copy) = 0;
   virtual absl::Status CopyOut(const Copy2d& copy) = 0;
 
-  // Whether its kernels read and write staging where it lies, as they do the memory of Allocate.
-  // Blocks may stay there then (attention/schedule/arena/arena_plan.h, BuffersInStaging).
+  // True if kernels can read and write staging directly. Then blocks may stay there
+  // (BuffersInStaging, attention/schedule/arena/arena_plan.h).
   virtual bool reads_staging() const { return false; }
 
-  // Blocks until all queued work is done. INTERNAL / DEVICE_FAULT where some of it failed: the
-  // process has lost the device.
+  // Waits until all queued work is done. INTERNAL / DEVICE_FAULT: some of it failed, and the
+  // process cannot use the device again.
   virtual absl::Status Synchronize() = 0;
 
-  // To tell what waits for a kernel from what waits for others: notes how far kernels are queued.
+  // Marks the kernels queued so far, to separate waiting for kernels from waiting for peers.
   virtual void MarkKernels() {}
-  // When (SteadyNow) the kernels before the last mark were seen done, by this call or an earlier
-  // one; InfiniteFuture: not yet. Whoever waits meanwhile asks as it does. In the past where
-  // kernels are done when they return.
+  // The time (SteadyNow) at which the kernels before the last mark were first seen to be done, by
+  // this call or an earlier one. InfiniteFuture: not yet. A waiting thread calls it while it waits.
+  // InfinitePast if kernels are synchronous.
   virtual absl::Time KernelsDone() { return absl::InfinitePast(); }
 
   virtual std::string Description() const = 0;

@@ -18,15 +18,15 @@ namespace annulus {
 namespace {
 
 constexpr int64_t kAlignment = 128;
-// Large blocks are aligned to huge pages and ask for them: a kernel streams through them.
+// Blocks of two huge pages or more are aligned to huge pages and request them, because kernels
+// stream through them.
 constexpr int64_t kHugePage = 2 << 20;
 
-// Below the first a thread that has to be woken comes too late; the second is what one copies
-// before it looks for more.
+// Below kSharedBytes, waking a thread takes too long. kBytesAtOnce is the size of one work item.
 constexpr int64_t kSharedBytes = 2 << 20;
 constexpr int64_t kBytesAtOnce = 512 << 10;
 
-// Rows [begin, end).
+// Copies rows [begin, end).
 void CopyRows(const Copy2d& copy, int64_t begin, int64_t end) {
   std::byte* const target = copy.target + begin * copy.target_stride;
   const std::byte* const source = copy.source + begin * copy.source_stride;
@@ -44,7 +44,7 @@ std::byte* NewBlock(int64_t bytes) {
   if (posix_memalign(&memory, huge ? kHugePage : kAlignment, bytes > 0 ? bytes : 1) != 0) {
     return nullptr;
   }
-  // Advice: small pages work too.
+  // Only a hint: small pages work too.
   if (huge) (void)madvise(memory, bytes, MADV_HUGEPAGE);
   return static_cast<std::byte*>(memory);
 }
@@ -56,13 +56,13 @@ class HostMemory {
   explicit HostMemory(int64_t kept_bytes) : limit_(kept_bytes) {}
   ~HostMemory() { Free(Shrink(0)); }
 
-  // A block of at least `bytes`, of `*size`; null where the machine has none.
+  // A block of at least `bytes`; its size is *size. nullptr if the machine has no memory.
   std::byte* Take(int64_t bytes, int64_t* size) EXCLUDES(mutex_) {
     if (std::byte* kept = TakeKept(bytes, size); kept != nullptr) return kept;
     *size = bytes;
     std::byte* block = NewBlock(bytes);
     if (block != nullptr) return block;
-    Free(Shrink(0));  // What is kept is no reason to fail.
+    Free(Shrink(0));  // Frees kept blocks before it fails.
     block = NewBlock(bytes);
     if (block == nullptr) Forget(bytes);
     return block;
@@ -85,7 +85,7 @@ class HostMemory {
   static bool Fits(const std::pair<const int64_t, std::byte*>& kept, int64_t bytes) {
     return kept.first - bytes <= bytes / 8;
   }
-  // Null where none fits; `bytes` are in use from now on.
+  // nullptr if no kept block fits. Counts the memory as used in both cases.
   std::byte* TakeKept(int64_t bytes, int64_t* size) EXCLUDES(mutex_) {
     {
       MutexLock lock(&mutex_);
@@ -106,8 +106,8 @@ class HostMemory {
     MutexLock lock(&mutex_);
     used_bytes_ -= bytes;
   }
-  // Takes the largest out until what is left and what is in use are within `limit`. They are freed
-  // without the lock: it takes long.
+  // Removes the largest blocks until kept and used memory are within `limit`. The caller frees them
+  // without the lock, because that takes long.
   std::vector<std::byte*> Shrink(int64_t limit) EXCLUDES(mutex_) {
     std::vector<std::byte*> out;
     MutexLock lock(&mutex_);
@@ -125,7 +125,7 @@ class HostMemory {
 
   const int64_t limit_;
   Mutex mutex_;
-  std::multimap<int64_t, std::byte*> kept_ GUARDED_BY(mutex_);  // By size.
+  std::multimap<int64_t, std::byte*> kept_ GUARDED_BY(mutex_);  // Key: size.
   int64_t kept_bytes_ GUARDED_BY(mutex_) = 0;
   int64_t used_bytes_ GUARDED_BY(mutex_) = 0;
 };

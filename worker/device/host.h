@@ -10,27 +10,26 @@
 
 namespace annulus {
 
-// Blocks that devices of one process have freed, kept for their next requests: the kernel clears
-// every page that a process touches first, which takes as long as attention does where rows are
-// short. Thread-safe.
+// Freed blocks of a process's devices, kept for later requests. The operating system clears each
+// page at its first touch, which takes as long as attention with short rows. Thread-safe.
 class HostMemory;
 
-// `kept_bytes`: what is kept and what is in use never exceed it together, unless what is in use
-// does alone. 0: nothing is kept.
+// Kept and used memory together never exceed `kept_bytes`, unless used memory alone does. 0:
+// nothing is kept.
 std::shared_ptr<HostMemory> MakeHostMemory(int64_t kept_bytes);
-// What is kept now.
+// The number of bytes kept now.
 int64_t KeptBytes(HostMemory* memory);
 
-// The largest block that a device gives: some allocators end the process where they are asked for
-// more than any machine has. A worker's budget may not be larger.
+// The largest block that a device allocates. Some allocators end the process on a request above any
+// machine's memory. Also the largest budget of a worker.
 inline constexpr int64_t kMostHostBytes = int64_t{1} << 40;
 
-// Host memory as a device: copies are done when they return. Keeps no budget: who allocates has
-// one, and counts what it asks for. A kept block goes to a request of at least eight ninths of its
-// size, so what is in use exceeds what was asked for by an eighth at most.
+// Host memory as a device. Copies are synchronous. Has no budget: callers reserve memory in theirs.
+// A kept block is used for requests of at least 8/9 of its size, so the memory in use exceeds the
+// requests by at most 1/8.
 class HostDevice final : public Device {
  public:
-  // Large copies are shared out among `pool`, whose owner thread is the device's; null: none.
+  // Large copies are split over `pool`, whose owner thread is the device's. nullptr: no pool.
   HostDevice(std::shared_ptr<HostMemory> memory, std::shared_ptr<ComputePool> pool);
 
   absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override;
@@ -49,7 +48,7 @@ class HostDevice final : public Device {
   const std::shared_ptr<ComputePool> pool_;
 };
 
-// One whose copies its owner makes alone.
+// A device whose copies run on the calling thread only.
 std::unique_ptr<Device> MakeHostDevice(std::shared_ptr<HostMemory> memory = MakeHostMemory(0));
 
 }  // namespace annulus

@@ -6,17 +6,18 @@
 
 namespace annulus {
 
-// Keeps what loads code onto a GPU apart from what communicates on it. A load may wait for all of
-// the GPU's work, messages among it, and these wait for other GPUs, whose threads may be loading
-// too. Thread-safe.
+// Separates loading code onto a GPU from communication on it. A load may wait for all work of the
+// GPU, including messages. These wait for other GPUs, whose threads may be loading too.
+// Thread-safe.
 class LoadGate {
  public:
-  // Messages are under way between the two; of several communicators at once, too. Waits for loads,
-  // which wait for no message.
+  // Messages are in progress between the two calls, possibly of several communicators.
+  // BeginMessages waits for loads, which never wait for messages.
   void BeginMessages() EXCLUDES(mutex_);
   void EndMessages() EXCLUDES(mutex_);
 
-  // True where no message is under way, now or within `wait`: none begins until EndLoad.
+  // Waits at most `wait` until no message is in progress. True if so; then none begins until
+  // EndLoad.
   bool BeginLoad(absl::Duration wait) EXCLUDES(mutex_);
   void EndLoad() EXCLUDES(mutex_);
 

@@ -10,19 +10,19 @@
 
 namespace annulus {
 
-// One piece of memory, taken once, from which pieces are lent; it never touches the memory itself.
-// Pieces are multiples of 256 bytes, aligned to as much; each is cut from the smallest gap that
-// holds it. Thread-safe.
+// One allocation, divided into pieces on request. Never touches the memory itself. Pieces are
+// multiples of 256 bytes with the same alignment, taken from the smallest gap that fits.
+// Thread-safe.
 class MemorySlab : public std::enable_shared_from_this<MemorySlab> {
  public:
-  // `owner` keeps the memory; its base is aligned to 256 bytes.
+  // `owner` keeps the memory alive. Its base must be aligned to 256 bytes.
   static std::shared_ptr<MemorySlab> Create(std::shared_ptr<std::byte> owner, int64_t bytes);
 
-  // nullptr where no gap holds `bytes` (>= 0). What is lent keeps the slab alive, and goes back
-  // when its last reference goes, on any thread.
+  // nullptr if no gap has `bytes` (>= 0). A piece keeps the slab alive. Its last reference returns
+  // it, on any thread.
   std::shared_ptr<std::byte> Take(int64_t bytes);
 
-  // Whether all of [data, data + bytes) lies in it.
+  // True if all of [data, data + bytes) is in the slab.
   bool Holds(const std::byte* data, int64_t bytes) const;
   int64_t free_bytes() const;
   int64_t largest_gap() const;
@@ -34,7 +34,7 @@ class MemorySlab : public std::enable_shared_from_this<MemorySlab> {
   const std::shared_ptr<std::byte> owner_;
   const int64_t bytes_;
   mutable Mutex mutex_;
-  std::map<int64_t, int64_t> gaps_ GUARDED_BY(mutex_);  // Offset → bytes; no two adjoin.
+  std::map<int64_t, int64_t> gaps_ GUARDED_BY(mutex_);  // Offset → size. No two gaps are adjacent.
 };
 
 }  // namespace annulus

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// NVML's, as its documentation has them.
+// Values of NVML's documentation.
 using Result = int;
 using NvmlDevice = void*;
 constexpr Result kSuccess = 0, kInvalidArgument = 2, kNotSupported = 3;
@@ -23,7 +23,7 @@ struct PciInfo {
   char place[32];
 };
 
-// The library's functions, under their names in it.
+// The library's functions, under their own names.
 struct Functions {
   Result (*nvmlInit_v2)();
   Result (*nvmlShutdown)();
@@ -65,7 +65,7 @@ std::optional<std::vector<NvLinkEnd>> Ask(const Functions& nvml, const std::stri
   for (unsigned int link = 0; link < kMostLinks; ++link) {
     int active = 0;
     const Result result = nvml.nvmlDeviceGetNvLinkState(device, link, &active);
-    // Of links that this GPU does not have.
+    // This GPU has fewer links.
     if (result == kInvalidArgument || result == kNotSupported) continue;
     if (result != kSuccess) return std::nullopt;
     if (active != 0) ends.push_back(EndOf(nvml, device, link));

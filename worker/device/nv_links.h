@@ -7,19 +7,20 @@
 
 namespace annulus {
 
-// What one active NVLink of a GPU leads to.
+// The other end of one active NVLink of a GPU.
 struct NvLinkEnd {
   enum class Kind { kGpu, kSwitch, kOther };
   Kind kind = Kind::kOther;
-  std::string place;  // Of a GPU on its PCI buses: "0000:3b:00.0".
+  std::string place;  // PCI address if it is a GPU: "0000:3b:00.0".
 };
 
 // "18 NVLinks to switches", "4 NVLinks to 0000:3b:00.0, 2 to 0000:86:00.0", "no NVLink".
 std::string NvLinksText(const std::vector<NvLinkEnd>& ends);
 
-// Those of the GPU at `place`, by the driver's management library (NVML; `library` as for dlopen,
-// "libnvidia-ml.so.1"), which tells of a process's own GPU wherever others are hidden from it. It
-// is never unloaded. Nothing where there is no such library, or it does not say. Any thread.
+// The NVLinks of the GPU at `place`, from the driver's management library (NVML; `library` as for
+// dlopen, "libnvidia-ml.so.1"). NVML reports a process's own GPU even if other GPUs are hidden from
+// it. The library is never unloaded. nullopt if it is missing or does not report the links. Any
+// thread.
 std::optional<std::vector<NvLinkEnd>> FindNvLinks(const std::string& library,
                                                   const std::string& place);
 

@@ -12,11 +12,11 @@
 
 namespace annulus {
 
-// A library that is loaded by a program which has started, so that it starts where there is none.
-// It is never unloaded. FAILED_PRECONDITION in one line for what is not there.
+// A library loaded at run time, so that programs start without it. Never unloaded.
+// FAILED_PRECONDITION with a one-line message if the library or a function is missing.
 class SharedLibrary {
  public:
-  // `path` as for dlopen. `missing` is for errors: "no NCCL".
+  // `path` is as for dlopen. `missing` appears in errors: "no NCCL".
   static absl::StatusOr<SharedLibrary> Load(std::string path, std::string missing) {
     void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (handle != nullptr) return SharedLibrary(handle, std::move(path), std::move(missing));

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// Whatever else a byte holds, the rank has no result.
+// Every other value of a verdict byte means failure.
 constexpr std::byte kHasResult{0x5a};
 constexpr std::byte kFailed{0};
 
@@ -32,7 +32,7 @@ Executor::Executor(Options options)
       binder_(options_.program.get(), options_.memory.get()) {}
 
 Executor::~Executor() {
-  // The memory of what is queued goes after this.
+  // The caller frees the memory that queued work uses.
   (void)options_.device->Synchronize();
 }
 
@@ -75,19 +75,19 @@ absl::Status Executor::Run(const Segment& segment, absl::Duration patience) {
   const absl::Time began = SteadyNow();
   Prepare(segment);
   absl::Status moved = RunSteps(segment);
-  // A rank that has lost its peers is not held up.
+  // After a communicator failure, the rank does not wait for its device.
   if (moved.ok()) Note(options_.device->Synchronize());
   if (moved.ok() && next_step_ == steps && options_.program->verdict_bytes > 0) {
     moved = ShareVerdicts();
   }
   stats_.running += SteadyNow() - began;
   communicator_failed_ = !moved.ok();
-  // What breaks because of it is not the cause.
+  // A communicator error may be a consequence of a device fault.
   return moved.ok() || IsDeviceFault(computed_) ? computed_ : moved;
 }
 
 void Executor::Note(const absl::Status& computed) {
-  // The process has lost its device, whatever it has lost before.
+  // A device fault replaces an earlier failure, since the process cannot use the device again.
   if (computed_.ok() || IsDeviceFault(computed)) computed_ = computed;
 }
 

@@ -45,7 +45,8 @@ absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequ
   if (request.ends_rows && request.reads_staging) {
     RankSchedule ended = WithRowEnds(schedule, in_staging);
     ArenaPlan fewer = PlanArena(ended, layout, kAlignment, in_staging);
-    // First fit may need more for shorter lives, and plans reckon without.
+    // With shorter buffer lifetimes first fit may need more memory, and the coordinator's plan
+    // counts only the memory without row ends.
     if (fewer.arena_bytes <= placement.arena_bytes) {
       schedule = std::move(ended);
       placement = std::move(fewer);

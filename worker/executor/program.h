@@ -16,7 +16,7 @@
 
 namespace annulus {
 
-// Everything that one rank derives from a job before it runs: a pure function of spec, execution
+// Everything that one rank derives from a job before it runs. A pure function of spec, execution
 // and rank. Immutable; may be shared between threads.
 struct RankProgram {
   AttentionSpec spec;
@@ -26,31 +26,32 @@ struct RankProgram {
   RankSchedule schedule;
   ArenaPlan placement;
   int32_t rank = 0;
-  // By buffer: it stays in staging. Empty: none does.
+  // Indexed by buffer. True if the buffer stays in staging. Empty if none does.
   std::vector<bool> in_staging;
   bool stays(int32_t buffer) const { return !in_staging.empty() && in_staging[buffer]; }
-  // Ranks tell one another at the end whether they have a result (Executor::Run), a byte each.
+  // Size of the ranks' verdicts in bytes: one byte for each rank, or 0 if ranks exchange none
+  // (Executor).
   int64_t verdict_bytes = 0;
-  // Device memory of a run: the arena, and behind it the verdicts.
+  // Device memory of a run: the arena, followed by the verdicts.
   int64_t memory_bytes() const { return placement.arena_bytes + verdict_bytes; }
 };
 
-// What a program needs, as the coordinator ships it.
+// Inputs of a program, as the coordinator sends them.
 struct ProgramRequest {
   AttentionSpec spec;
   PlanOptions plan_options;
-  Execution execution;                 // Resolved.
+  Execution execution;                 // Resolved: strategy and degrees are set.
   std::vector<int32_t> parts_of_step;  // Empty: no step is split.
   int32_t rank = 0;
-  bool reads_staging = false;  // As the device says (worker/device/device.h).
-  bool ends_rows = false;      // As the kernel says (worker/kernel/attention_kernel.h).
-  // The bytes that `spec` and `execution` were read from; empty: not known, or very many.
+  bool reads_staging = false;  // From Device::reads_staging.
+  bool ends_rows = false;      // From AttentionKernel::ends_rows.
+  // The bytes from which `spec` and `execution` were parsed. Empty if unknown or too many.
   std::string source;
 };
 
-// INVALID_ARGUMENT for a rank, options or parts out of range, a granule that is no multiple of
-// GranuleOf(spec) included, UNIMPLEMENTED for a layout or
-// strategy that is not served. `spec` is valid.
+// Requires: `spec` is valid. INVALID_ARGUMENT: rank, options or parts are out of range, or the
+// granule is not a multiple of GranuleOf(spec). UNIMPLEMENTED: the layout or strategy is not
+// supported.
 absl::StatusOr<std::unique_ptr<const RankProgram>> MakeProgram(const ProgramRequest& request);
 
 }  // namespace annulus

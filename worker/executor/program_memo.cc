@@ -12,7 +12,7 @@ void Append(int64_t value, std::string* key) {
   key->append(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
-// Numbers of a known count, then the bytes: no two requests have the same.
+// The key is unique: a known number of integers, then the source bytes.
 std::string KeyOf(const ProgramRequest& request) {
   const PlanOptions& plan = request.plan_options;
   std::string key;
@@ -39,7 +39,7 @@ size_t BytesOf(const RankSchedule& schedule) {
   return bytes;
 }
 
-// What a MaskMap of it holds, at most: heads of each mask, and ranges for each sequence.
+// Upper bound of the bytes of the spec's MaskMap: heads of each mask, and ranges for each sequence.
 size_t MaskBytesOf(const AttentionSpec& spec) {
   size_t bytes = 0;
   for (const Mask& mask : spec.masks) {

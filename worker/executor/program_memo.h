@@ -11,10 +11,10 @@
 
 namespace annulus {
 
-// The programs of the latest requests: a model sends the same small job again and again. A request
-// is the same when the bytes that it was read from are, and all else that a program is made from.
-// At most kMaxPrograms, each made from at most kMaxKeyBytes, with at most kMaxScheduleBytes of
-// schedule and kMaxMaskBytes of masks by head and sequence. One thread at a time.
+// Cache of the most recently used programs: a model sends the same small job again and again. Two
+// requests are equal if their source bytes and all other inputs of the program are equal. Limits:
+// kMaxPrograms programs; for each, kMaxKeyBytes of key, kMaxScheduleBytes of schedule and
+// kMaxMaskBytes of masks by head and sequence. Not thread-safe.
 class ProgramMemo {
  public:
   static constexpr size_t kMaxPrograms = 16;
@@ -22,7 +22,7 @@ class ProgramMemo {
   static constexpr size_t kMaxScheduleBytes = size_t{64} << 10;
   static constexpr size_t kMaxMaskBytes = size_t{64} << 10;
 
-  // MakeProgram(request), or what that was.
+  // Returns the cached program, or MakeProgram(request).
   absl::StatusOr<std::shared_ptr<const RankProgram>> ProgramOf(const ProgramRequest& request);
 
   size_t size() const { return kept_.size(); }
@@ -32,7 +32,7 @@ class ProgramMemo {
     std::string key;
     std::shared_ptr<const RankProgram> program;
   };
-  std::vector<Kept> kept_;  // The latest asked for last.
+  std::vector<Kept> kept_;  // Least recently used first.
 };
 
 }  // namespace annulus

@@ -9,10 +9,11 @@
 namespace annulus {
 namespace {
 
-// A multiple of the rows of every kernel's tiles and of kFoldTile.
+// A multiple of the tile rows of every kernel and of kFoldTile.
 constexpr int64_t kRowBlock = 768;
 
-// That the task's classes of heads may see in one row; 0: all see all keys, and nothing is held.
+// The most intervals that all head classes of the task have in one row. 0 for a full task, for
+// which kernels store nothing.
 int64_t IntervalsOf(const Task& task, const MaskMap& mask, int64_t of_row) {
   if (task.coverage == Coverage::kFull) return 0;
   int64_t classes = 0;
@@ -20,7 +21,7 @@ int64_t IntervalsOf(const Task& task, const MaskMap& mask, int64_t of_row) {
   return classes * of_row;
 }
 
-// Interval() where there are none.
+// Interval() if the intersection is empty.
 Interval Among(Interval of_task, Interval rows) {
   const Interval both = Intersect(of_task, rows);
   return both.length() > 0 ? both : Interval();
@@ -65,7 +66,7 @@ class Cutter {
   }
 
   const int64_t max_;
-  int64_t room_;  // In the last call.
+  int64_t room_;  // Intervals that still fit into the last call.
   std::vector<std::vector<KernelTask>> calls_{1};
 };
 

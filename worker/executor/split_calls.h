@@ -10,13 +10,14 @@
 
 namespace annulus {
 
-// Of one kernel call: a kernel holds what each row of its tasks sees (worker/kernel/visibility.h),
-// 16 bytes an interval and as much again while they grow.
+// The most intervals of one kernel call. A kernel stores the visible intervals of each row of its
+// tasks (worker/kernel/visibility.h): 16 bytes each, and twice that while the lists grow.
 inline constexpr int64_t kMaxCallIntervals = int64_t{1} << 22;
 
-// A step's tasks as calls, each of which holds at most `max_intervals` intervals, or one block of
-// rows: one call where they fit. Tasks are cut by query rows, where kernels' tiles and the granules
-// of deterministic jobs end, so every row and every key meets the same in the same order. Pure.
+// Splits a step's tasks into calls of at most `max_intervals` intervals, or of one block of rows if
+// that has more. Returns one call if all tasks fit. Cuts tasks between query rows only, at
+// multiples of kernel tiles and of the granules of deterministic jobs, so each row and each key
+// meets its tasks in the same order as without a split. Pure.
 std::vector<std::vector<KernelTask>> SplitCalls(const AttentionSpec& spec, const MaskMap& mask,
                                                 std::vector<KernelTask> tasks,
                                                 int64_t max_intervals = kMaxCallIntervals);

@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// Which tensor lies in which section of a block's rows.
+// Maps a section of a block's rows to its tensor.
 struct Section {
   BlockKind kind;
   TensorId tensor;
@@ -30,7 +30,7 @@ constexpr Section kSections[] = {
     {BlockKind::kDBias, TensorId::kDBias, 0},
 };
 
-// Whether blocks of this job have the section.
+// True if blocks of this job have the section.
 bool Has(const BlockLayout& layout, const Section& section) {
   if (section.tensor == TensorId::kBias) return layout.pairs().has_bias;
   if (section.tensor == TensorId::kBitMask) return layout.pairs().has_bits;
@@ -41,15 +41,15 @@ bool Has(const BlockLayout& layout, const Section& section) {
   return section.tensor != TensorId::kMaxLogit || layout.max_logit();
 }
 
-// What stands for an input that a job does not have: as many zeros as any row of it has bytes.
+// Replaces an absent optional input. Holds at least as many zeros as a row of that input has bytes.
 constexpr std::byte kZeros[4096] = {};
 constexpr int64_t kMaxZeros = sizeof(kZeros);
 
-// One section of a block's rows and the same elements of the planar tensor.
+// One section of a block's rows, and the same elements of the planar tensor.
 struct RowBlock {
   int32_t buffer = 0;
   int section = 0;
-  std::byte* in_block = nullptr;  // Nowhere, where the buffer is in staging.
+  std::byte* in_block = nullptr;  // nullptr if the buffer stays in staging.
   int64_t block_stride = 0;
   std::byte* in_tensor = nullptr;
   int64_t tensor_stride = 0;
@@ -57,7 +57,7 @@ struct RowBlock {
   int64_t rows = 0;
 };
 
-// Rows of the rank's shards before `shard`, as staging holds them.
+// The number of this rank's rows in shards before `shard`, as staging holds them.
 int64_t RowsBefore(const RankProgram& program, int32_t shard, RowSpace space) {
   int64_t rows = 0;
   for (int32_t s = 0; s < shard; ++s) {
@@ -68,13 +68,13 @@ int64_t RowsBefore(const RankProgram& program, int32_t shard, RowSpace space) {
   return rows;
 }
 
-// Finds the strips of a program's buffers.
+// Enumerates the row blocks of a program's buffers.
 class RowBlocks {
  public:
   RowBlocks(const RankProgram& program, const StagedTensors& staged, std::byte* arena)
       : program_(program), staged_(staged), arena_(arena), table_(TensorTable(program.spec)) {}
 
-  // Of the buffers that are, or are not, in staging.
+  // Only for buffers that stay in staging (`in_staging` = true) or that do not (false).
   absl::Status ForEach(const std::vector<int32_t>& buffers, bool in_staging,
                        absl::FunctionRef<absl::Status(const RowBlock&)> fn) const {
     if (staged_.data.size() != table_.size()) {
@@ -106,7 +106,7 @@ class RowBlocks {
           absl::StrCat("tensor ", TensorName(section.tensor), " is not staged"));
     }
     const Block& block = program_.schedule.buffers[buffer];
-    // One head that stands for all is the block's whatever heads it has.
+    // A tensor of one head applies to all heads of the block.
     const bool for_all = tensor->heads == 1;
     const int64_t head_begin = for_all ? 0 : block.head_begin;
     const int64_t heads = for_all ? 1 : block.head_end - block.head_begin;
@@ -137,7 +137,7 @@ class RowBlocks {
   absl::StatusOr<RowBlock> Zeros(int32_t buffer, const Section& section) const {
     const Block& block = program_.schedule.buffers[buffer];
     RowBlock strip = InBlock(buffer, section);
-    strip.in_tensor = const_cast<std::byte*>(kZeros);  // Only read.
+    strip.in_tensor = const_cast<std::byte*>(kZeros);  // Never written: the source of a copy.
     strip.tensor_stride = 0;
     strip.width = (block.head_end - block.head_begin) * int64_t{sizeof(float)};
     if (strip.width > kMaxZeros) return absl::UnimplementedError("more heads than zeros");
@@ -150,7 +150,7 @@ class RowBlocks {
   const std::vector<TensorInfo> table_;
 };
 
-// Asked before each piece of a copy.
+// Called before each piece of a copy.
 absl::Status GoOn(const KernelControl& control) {
   if (control.stopped()) return absl::CancelledError("the copy was told to stop");
   control.Count(1);

@@ -24,14 +24,14 @@ KernelOp::Kind KernelKind(Op::Kind kind) {
   return KernelOp::Kind::kMerge;
 }
 
-// Of the first section that there is.
+// The first section that has an address.
 std::byte* FirstOf(const SectionPlaces& places) {
   const auto first = std::find_if(places.begin(), places.end(),
                                   [](const SectionPlace& place) { return place.first != nullptr; });
   return first == places.end() ? nullptr : first->first;
 }
 
-// A number for each buffer, never given before in this process. Zero is none.
+// Reserves one number per buffer, unique in this process. 0 means "no content number".
 uint64_t NewContents(size_t buffers) {
   static std::atomic<uint64_t> next{1};
   return next.fetch_add(buffers, std::memory_order_relaxed);

@@ -18,44 +18,43 @@
 
 namespace annulus {
 
-// Workers of different kinds cannot connect to one another.
+// Workers of different kinds cannot connect to each other.
 enum class DeviceKind : uint8_t { kCpu, kCuda };
 
-// A back-end, as the lanes see it: how to make one of each seam. worker/backend/backend.h chooses;
-// tests bring their own. The functions may be called from any thread; what they make has one owner
-// thread each, that of its device (but see any_thread).
+// A back-end as a set of factories: device, kernel, communicator. worker/backend/backend.h selects
+// one; tests have their own. Any thread may call the functions. An object they return has one owner
+// thread, the owner of its device (but see any_thread).
 struct Engine {
-  // Each lane has one, and gives it to what works on its memory; it outlives them.
+  // Each lane has its own device. It outlives the kernel and communicators made for it.
   std::function<absl::StatusOr<std::unique_ptr<Device>>()> make_device;
-  // For the lane of jobs of one worker, where its device is another; empty: make_device.
+  // For the lane of one-rank jobs, if it uses another kind of device. Empty: make_device.
   std::function<absl::StatusOr<std::unique_ptr<Device>>()> make_solo_device;
   std::function<absl::StatusOr<std::unique_ptr<AttentionKernel>>(Device* device)> make_kernel;
   std::function<absl::StatusOr<std::unique_ptr<Communicator>>(Device* device, int32_t rank,
                                                               int32_t size)>
       make_communicator;
-  // Memory for staging that the device reads and writes by itself; null where none is left. Empty:
-  // any memory does. Any thread.
+  // Returns staging memory that the device reads and writes directly, or nullptr if none is left.
+  // Empty: the device can use any memory. Any thread.
   std::function<std::shared_ptr<std::byte>(int64_t bytes)> take_staging;
-  // What the process has spent that only its end gives back: why another one should take its place
-  // when it holds nothing; empty: it need not. Any thread. Empty: never.
+  // Returns why the process should be replaced when it is idle, because it has used up a resource
+  // that only its end returns; empty if there is no reason. Any thread. An empty function: never.
   std::function<std::string()> worn;
-  // "cpu/avx2 + gloo", "cpu/avx512 + gloo (amx failed its check)".
+  // For example "cpu/avx2 + gloo" or "cpu/avx512 + gloo (amx failed its check)".
   std::string description;
-  // "cpu/avx2": engines of one protocol version that say the same have the same bits for a
-  // deterministic job.
+  // For example "cpu/avx2". Engines of one protocol version with the same value give the same bits
+  // in a deterministic job.
   std::string arithmetic;
-  // What of the capability table this back-end does not serve: registered, so that the coordinator
-  // refuses it at submit.
+  // Rows of the capability table that this back-end does not serve. The worker registers them, so
+  // that the coordinator refuses such jobs at submit.
   std::vector<Capability> lacks;
   bool Lacks(absl::string_view feature) const {
     return std::any_of(lacks.begin(), lacks.end(),
                        [&](const Capability& lack) { return lack.feature == feature; });
   }
   DeviceKind device_kind = DeviceKind::kCpu;
-  // What it makes works on any thread, of which one at a time calls it.
+  // True if the engine's objects work on any thread, one thread at a time.
   bool any_thread = false;
-  // Two ranks cannot meet in one process, so that what a transfer costs cannot be measured at
-  // start.
+  // True if two ranks of one process cannot connect, so that transfers cannot be measured at start.
   bool one_rank_a_process = false;
 };
 

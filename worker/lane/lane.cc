@@ -48,11 +48,11 @@ void Lane::Prepare(ShardWork work) {
 
 void Lane::Release(const ShardId& id) {
   {
-    // No thread needs to wake for what runs elsewhere.
+    // Shards that this lane does not run need no wake-up of its threads.
     MutexLock lock(&known_mutex_);
     if (known_.erase(id) == 0) return;
   }
-  // By way of the side thread, behind a Prepare that may be there.
+  // Posted through the side thread, so that it runs after a waiting Prepare.
   side_.PostAlways([this, id] { lane_.PostAlways([this, id] { runs_.erase(id); }); });
 }
 
@@ -109,7 +109,7 @@ void Lane::DoPrepare(const ShardWork& work) {
   side_gauge_.End();
   if (!run.ok()) return options_.report(ShardFailedEvent(work.id, run.status()));
   const WorkerEvent prepared = PreparedEvent(**run);
-  // A RunSegment can only come after the report, hence behind this in the queue.
+  // The coordinator sends RunSegment only after this report, so RunSegment is queued behind this.
   lane_.PostAlways([this, run = *std::move(run)] { runs_[run->id] = run; });
   options_.report(prepared);
 }
@@ -139,7 +139,7 @@ void Lane::DoConnect(const control::v1::ConnectGroup& connect) {
   absl::Status status = absl::NotFoundError("this worker has not opened the group");
   if (const auto stay = groups_.Enter(id); stay.has_value()) {
     const absl::Duration timeout = DurationFromProto(connect.timeout());
-    // Ranks that come late are no stall.
+    // Waiting for late ranks does not count as a stall.
     gauge_.Begin("ConnectGroup", ShardId(), 0, timeout);
     const std::vector<std::string> bootstraps(connect.bootstraps().begin(),
                                               connect.bootstraps().end());
@@ -168,14 +168,14 @@ void Lane::DoRun(const control::v1::RunSegment& command) {
   const auto stay = groups_.Enter(group);
   if (!stay.has_value()) {
     if (!groups_.known(group) || groups_.aborted(group))
-      return;  // GroupClosed, or GroupBroken before, says it.
+      return;  // GroupClosed, or an earlier GroupBroken, reports it.
     return Break(group, absl::NotFoundError("this worker is not connected to the group"), &command);
   }
   const auto found = runs_.find(IdOf(command.shard()));
   if (found == runs_.end()) {
     return Break(group, absl::FailedPreconditionError("the shard is not prepared"), &command);
   }
-  // Prediction and luck may differ by so much.
+  // The prediction may be wrong by this factor.
   const absl::Duration patience = 2 * DurationFromProto(command.longest_step());
   gauge_.Begin("RunSegment", found->first, command.segment(), patience);
   RunNext(found->second, stay->communicator(), command, patience);
@@ -186,12 +186,12 @@ void Lane::RunNext(std::shared_ptr<ShardRun> run, Communicator* communicator,
                    const control::v1::RunSegment& command, absl::Duration patience) {
   const GroupId group = IdOf(command.generation());
   const Current current(this, group, run.get());
-  if (groups_.aborted(group)) run->stop = true;  // Before it was the current one.
+  if (groups_.aborted(group)) run->stop = true;  // The abort may have come before Current was set.
   if (run->executor == nullptr) {
     run->group = group;
     if (const absl::Status copied = MakeExecutor(run.get(), communicator); !copied.ok()) {
       Fail(run.get(), copied);
-      // What lies where its inputs should be must not reach its peers.
+      // The input buffers have undefined content, which must not be sent to peers.
       return Break(group, copied, &command, run->next_step);
     }
   }
@@ -223,7 +223,7 @@ void Lane::RunOn(ShardRun* run, const control::v1::RunSegment& command, absl::Du
   const absl::Status status = executor.Run({command.step_begin(), command.step_end()}, patience);
   if (executor.communicator_failed())
     return Break(IdOf(command.generation()), status, &command, executor.step());
-  // The rank that has failed tells the coordinator why.
+  // The failed rank reports the reason.
   if (executor.peer_failed()) run->failed = true;
   if (!status.ok()) Fail(run, status);
   WorkerEvent event = ShardEvent(&WorkerEvent::mutable_segment_done, run->id);
@@ -231,7 +231,7 @@ void Lane::RunOn(ShardRun* run, const control::v1::RunSegment& command, absl::Du
   options_.report(std::move(event));
   if (!command.last()) return;
   if (!run->failed) Finish(run);
-  // Its shard may stay for long after it, fetched late or kept; its program need not.
+  // The shard may stay long, fetched late or kept. Its program is not needed.
   runs_.erase(run->id);
 }
 
@@ -244,7 +244,7 @@ void Lane::Finish(ShardRun* run) {
 }
 
 void Lane::Fail(ShardRun* run, const absl::Status& why) {
-  // A device's fault ends the process, whatever has failed before.
+  // A device fault is always reported, because it ends the process.
   if (std::exchange(run->failed, true) && !IsDeviceFault(why)) return;
   options_.report(ShardFailedEvent(run->id, why));
 }
@@ -253,7 +253,7 @@ void Lane::Break(const GroupId& id, const absl::Status& why, const control::v1::
                  int32_t step) {
   const bool asked_for = groups_.aborted(id);
   groups_.Abort(id);
-  // Now, because messages may be on their way into a shard's memory until it is gone.
+  // Destroyed at once: until then messages may arrive in a shard's memory.
   groups_.Destroy(id);
   if (asked_for && !IsDeviceFault(why)) return;
   WorkerEvent event;

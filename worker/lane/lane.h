@@ -19,83 +19,84 @@
 
 namespace annulus {
 
-// Runs group jobs: one thread owns every communicator and does ConnectGroup, RunSegment and
-// CloseGroup in the order of the commands, so that the lanes of all workers are projections of one
-// global order. What needs no order (building schedules, opening communicators) is done beside it.
-// AbortGroup overtakes. Thread-safe; nothing blocks the caller, and answers are reports.
+// Runs group jobs. One thread owns every communicator and executes ConnectGroup, RunSegment and
+// CloseGroup in the order of the coordinator's commands. All workers run the commands of the groups
+// that they share in the same order, so none waits for another in a circle. Work that needs no
+// order (building schedules, opening communicators) runs on a side thread. AbortGroup overtakes all
+// others. Thread-safe; callers are never blocked; results are reports.
 class Lane {
  public:
   struct Options {
     Engine engine;
     std::shared_ptr<MemoryBudget> device_budget;
-    // Prepared, SegmentDone, OutputReady, ShardFailed, GroupOpened, GroupConnected, GroupBroken,
-    // GroupClosed; on threads of the lane.
+    // Receives Prepared, SegmentDone, OutputReady, ShardFailed, GroupOpened, GroupConnected,
+    // GroupBroken and GroupClosed, on the lane's threads.
     std::function<void(control::v1::WorkerEvent)> report;
     std::function<absl::Time()> now;
-    // Longest time that a step's transfers may take beyond its tasks, where a segment's command
-    // does not ask for more.
+    // Limit of each Join of a step, unless the segment's command asks for more.
     absl::Duration step_timeout = absl::Seconds(30);
-    // Commands that may wait; one more breaks its group.
+    // Limit of waiting commands. One more breaks its group.
     size_t max_waiting = 4096;
   };
 
   static absl::StatusOr<std::unique_ptr<Lane>> Create(Options options);
-  // Aborts all groups, and waits for its threads.
+  // Aborts all groups and waits for the threads.
   ~Lane();
 
   // Answered by Prepared or ShardFailed.
   void Prepare(ShardWork work);
-  // OpenGroup, ConnectGroup, RunSegment, CloseGroup or AbortGroup.
+  // Executes OpenGroup, ConnectGroup, RunSegment, CloseGroup or AbortGroup.
   void Command(const control::v1::WorkerCommand& command);
-  // Lets go of a shard, after what was asked of it before. Does nothing to others.
+  // Releases a shard after its earlier commands. No effect on unknown shards.
   void Release(const ShardId& id);
 
   LaneGauge* gauge() { return &gauge_; }
-  // Of what is done beside the lane.
+  // Shows the side thread's work.
   LaneGauge* side_gauge() { return &side_gauge_; }
   const LaneGroups& groups() const { return groups_; }
 
  private:
   Lane(Options options, std::unique_ptr<Device> device, std::unique_ptr<AttentionKernel> kernel);
 
-  // Side thread.
+  // On the side thread.
   void DoPrepare(const ShardWork& work);
   void DoOpen(const control::v1::OpenGroup& open);
-  // Lane thread.
+  // On the lane thread.
   void DoConnect(const control::v1::ConnectGroup& connect);
   void DoRun(const control::v1::RunSegment& command);
   void DoClose(const GroupId& id);
-  // Starts the run where that has not been done.
+  // Runs the next segment. Creates the executor first if this is the run's first segment.
   void RunNext(std::shared_ptr<ShardRun> run, Communicator* communicator,
                const control::v1::RunSegment& command, absl::Duration patience);
   void RunOn(ShardRun* run, const control::v1::RunSegment& command, absl::Duration patience);
   absl::Status MakeExecutor(ShardRun* run, Communicator* communicator);
   void Finish(ShardRun* run);
   void Fail(ShardRun* run, const absl::Status& why);
-  // `at` says in which segment, `step` where in it; null: in none.
+  // Aborts and destroys a group and reports GroupBroken. `at` and `step` give the segment and step
+  // of the failure; nullptr if it was in none.
   void Break(const GroupId& id, const absl::Status& why,
              const control::v1::RunSegment* at = nullptr, int32_t step = 0);
   // Any thread.
   void Abort(const GroupId& id);
-  class Current;  // What the lane is at, for as long as it lives.
+  class Current;  // Marks the lane's current group and run during its lifetime.
 
   const Options options_;
   const std::unique_ptr<Device> device_;
   const std::unique_ptr<AttentionKernel> kernel_;
   LaneGroups groups_;
   LaneGauge gauge_, side_gauge_;
-  std::map<ShardId, std::shared_ptr<ShardRun>> runs_;  // Lane thread.
-  ProgramMemo memo_;                                   // Side thread.
+  std::map<ShardId, std::shared_ptr<ShardRun>> runs_;  // Lane thread only.
+  ProgramMemo memo_;                                   // Side thread only.
 
   Mutex known_mutex_;
-  // Prepared, perhaps in vain, and not released.
+  // Shards for which Prepare was called, successfully or not, and that are not released.
   std::set<ShardId> known_ GUARDED_BY(known_mutex_);
 
   Mutex current_mutex_;
   GroupId current_group_ GUARDED_BY(current_mutex_);
   ShardRun* current_run_ GUARDED_BY(current_mutex_) = nullptr;
 
-  // Last, so that their threads end first; the side thread posts to the lane.
+  // Last members, so that their threads end first. The side thread posts to the lane.
   WorkQueue lane_;
   WorkQueue side_;
 };

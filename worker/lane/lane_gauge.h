@@ -11,18 +11,18 @@
 
 namespace annulus {
 
-// What a lane is at, for the watchdog. One lane writes; any thread reads.
+// The current work of a lane, for the watchdog. One lane writes; any thread reads.
 class LaneGauge {
  public:
   struct Reading {
     bool busy = false;
-    std::string what;  // "RunSegment 2".
+    std::string what;  // For example "RunSegment 2".
     ShardId shard;
     int32_t segment = 0;
-    absl::Duration patience;  // It may go so long without progress, beyond what is usual.
+    absl::Duration patience;  // Extra time without progress, beyond the stall budget.
   };
 
-  // The lane's thread: a piece of work begins and ends.
+  // Called by the lane's thread when an item of work begins and ends.
   void Begin(const std::string& what, const ShardId& shard, int32_t segment,
              absl::Duration patience = absl::ZeroDuration()) {
     MutexLock lock(&mutex_);
@@ -35,7 +35,7 @@ class LaneGauge {
     progress_.fetch_add(1, std::memory_order_relaxed);
   }
 
-  // Handed to kernels, which count tiles in it.
+  // Passed to kernels, which count tiles in it.
   std::atomic<int64_t>* progress() { return &progress_; }
   int64_t steps() const { return progress_.load(std::memory_order_relaxed); }
   Reading Read() const {

@@ -16,16 +16,15 @@
 
 namespace annulus {
 
-// The communicators of this worker's groups. The lane uses and destroys them; anybody may abort
-// one, which is why there are locks: an abort never meets a communicator that is being destroyed.
-// Thread-safe.
+// The communicators of this worker's groups. The lane uses and destroys them; any thread may abort
+// one. Locks ensure that an abort never meets a communicator that is being destroyed. Thread-safe.
 class LaneGroups {
   struct Entry;
 
  public:
   explicit LaneGroups(std::function<absl::Time()> now) : now_(std::move(now)) {}
 
-  // A group that its thread is at: what an abort of it has to wait for.
+  // Marks that a thread uses a group, so that an abort must wait for it.
   class Stay {
    public:
     ~Stay();
@@ -39,48 +38,50 @@ class LaneGroups {
     Stay(const LaneGroups* groups, std::shared_ptr<Entry> entry);
 
     const LaneGroups* groups_;
-    std::shared_ptr<Entry> entry_;  // Null: moved from.
+    std::shared_ptr<Entry> entry_;  // nullptr after a move.
     Communicator* communicator_ = nullptr;
   };
 
-  // A group is known from Add to Remove. False where it is known already.
+  // A group is known from Add to Remove. Add returns false if it is already known.
   bool Add(const GroupId& id);
   void Remove(const GroupId& id);
   bool known(const GroupId& id) const { return Get(id) != nullptr; }
   std::vector<GroupId> Ids() const;
 
-  // Hands a communicator over. Where the group was aborted meanwhile, or is gone, it comes back for
-  // the caller to destroy.
+  // Hands over a communicator. Returns it to the caller, to be destroyed, if the group was aborted
+  // or removed meanwhile; otherwise returns nullptr.
   std::unique_ptr<Communicator> Put(const GroupId& id, std::unique_ptr<Communicator> communicator);
-  // The lane only, which alone destroys it: whoever is to use the communicator stays in the group
-  // meanwhile. Nothing where there is none, or it was aborted.
+  // Lane only. The caller keeps the Stay while it uses the communicator. nullopt if there is no
+  // communicator or the group was aborted.
   std::optional<Stay> Enter(const GroupId& id) const;
-  // The lane only.
+  // Lane only. Destroys the communicator.
   void Destroy(const GroupId& id);
 
-  // Makes its verbs fail soon, now and later.
+  // Makes current and later calls on the communicator fail soon.
   void Abort(const GroupId& id);
   bool aborted(const GroupId& id) const;
 
-  // For the watchdog, and so never held up by an abort or a destructor that hangs. Since when
-  // somebody is at an aborted group, of all that are so the longest: the lane that is to come back
-  // from it, or destroys it, or who aborts it. One that waits behind another group's work is not
-  // among them. And bytes received in all groups.
+  // For the watchdog; never blocked by an abort or destructor that hangs. The earliest time since
+  // which a thread has stayed in an aborted group: the lane that uses or destroys it, or a thread
+  // that aborts it. Groups that wait behind another group's work do not count. bytes_received: the
+  // sum over all groups.
   std::optional<absl::Time> OldestAbort() const;
   int64_t bytes_received() const;
 
  private:
   struct Entry {
-    bool aborted = false;                  // Under the table's lock, as the next two.
-    int stays = 0;                         // Who is at it.
-    std::optional<absl::Time> waited_for;  // Since when it is aborted and somebody is at it.
-    Mutex use;  // Held while a communicator is aborted or taken out. Before the table's.
+    bool aborted = false;  // Guarded by the table's lock, like the next two members.
+    int stays = 0;         // The number of threads in the group.
+    // The time since which the group is aborted and a thread is in it.
+    std::optional<absl::Time> waited_for;
+    // Held while a communicator is aborted or removed. Lock order: before the table's lock.
+    Mutex use;
     std::unique_ptr<Communicator> communicator;  // Written under both locks.
-    int64_t bytes = 0;                           // Last seen, under the table's lock.
+    int64_t bytes = 0;                           // The last value read, under the table's lock.
   };
 
   std::shared_ptr<Entry> Get(const GroupId& id) const;
-  // After any change of them.
+  // Updates waited_for. Call after each change of `aborted` or `stays`.
   void Note(Entry* entry) const REQUIRES(mutex_);
 
   const std::function<absl::Time()> now_;

@@ -20,7 +20,7 @@
 
 namespace annulus {
 
-// What a lane needs to know of a shard to run it.
+// The input of a run: a shard and its program request.
 struct ShardWork {
   ShardId id;
   ProgramRequest request;
@@ -28,35 +28,35 @@ struct ShardWork {
   std::string principal;
 };
 
-// A shard with its program and device memory. Members die in reverse order: the executor, the
-// device's bytes, the staged tensors.
+// A shard with its program and device memory. Members are destroyed in reverse order: the executor,
+// the device memory, the staged tensors.
 struct ShardRun {
   ShardId id;
   std::shared_ptr<StagedShard> staged;
   std::shared_ptr<const RankProgram> program;
-  Reservation reservation;  // Of the device budget.
+  Reservation reservation;  // From the device budget.
   DeviceMemory memory;
-  std::unique_ptr<Executor> executor;  // Made at the first segment, by the thread that runs it.
-  GroupId group;                       // Whose communicator the executor uses.
+  std::unique_ptr<Executor> executor;  // Created at the first segment, by the thread that runs it.
+  GroupId group;                       // The group whose communicator the executor uses.
   int32_t next_step = 0;
-  bool failed = false;            // Told to the coordinator.
+  bool failed = false;            // True once the failure has been reported to the coordinator.
   std::atomic<bool> stop{false};  // Any thread.
 
   StagedTensors Tensors() const;
-  // Frees the device's share.
+  // Frees the executor and the device memory.
   void ReleaseDevice();
 };
 
-// Builds the program for these, or finds it in `memo`, and takes device memory from `budget`.
-// RESOURCE_EXHAUSTED, and the errors of MakeProgram.
+// Gets the program from `memo` or builds it, and reserves device memory from `budget`.
+// RESOURCE_EXHAUSTED; errors of MakeProgram.
 absl::StatusOr<std::shared_ptr<ShardRun>> PrepareRun(const ShardWork& work, MemoryBudget* budget,
                                                      Device* device, const AttentionKernel& kernel,
                                                      ProgramMemo* memo);
 
-// RESOURCE_EXHAUSTED / QUEUE_FULL: too many `what` wait for this worker.
+// RESOURCE_EXHAUSTED / QUEUE_FULL: too many `what` are waiting.
 absl::Status LaneFullError(absl::string_view what);
 
-// The events that lanes report.
+// Events that lanes report.
 control::v1::WorkerEvent PreparedEvent(const ShardRun& run);
 control::v1::WorkerEvent OutputReadyEvent(const ShardId& id, const ExecutionStats& stats,
                                           const std::string& backend);

@@ -12,11 +12,11 @@
 namespace annulus {
 namespace {
 
-// As long may one job keep a thread that also serves others' calls.
+// The longest time for which a job may occupy a thread that also serves other calls.
 constexpr absl::Duration kShort = absl::Microseconds(500);
-// Sequences × masks, and ranges of masks, of a program that is built in a part of that.
+// Limit of sequences × masks plus ranges of masks. Such a program is built in a fraction of kShort.
 constexpr size_t kMostParts = 64;
-// Of all tensors: few rows over many keys wait for memory, not for the products of their pairs.
+// Limit of all tensors: with few rows over many keys, memory dominates, not products.
 constexpr int64_t kMostBytes = 2 << 20;
 
 bool IsSmall(const AttentionSpec& spec) {
@@ -83,7 +83,7 @@ void SoloLane::Run(const ShardId& id) {
       const absl::Duration ahead = work.request.execution.priority * kPriorityStep;
       ready_.push_back({id, work.principal, options_.now() - ahead});
       if (std::exchange(draining_, true)) return;
-      // Beside others' shards that are on their way the lane's own thread does more at once.
+      // If other shards are arriving, the lane's own thread gives more throughput.
       here_ = waiting_.size() == 1 && IsShort(work);
       if (here_) here = BeginLocked();
     }
@@ -95,7 +95,7 @@ void SoloLane::Run(const ShardId& id) {
 }
 
 void SoloLane::Release(const ShardId& id) {
-  ShardWork released;  // Goes without the lock.
+  ShardWork released;  // Destroyed without the lock.
   MutexLock lock(&mutex_);
   if (running_ == id) stop_ = true;
   const auto waiting = waiting_.find(id);
@@ -115,7 +115,7 @@ ShardId SoloLane::TakeNext() {
     if (other->principal == next->principal && other->time < next->time) next = other;
   }
   const ShardId id = next->id;
-  // The turn is the first one's, who has the other's from now on.
+  // The first entry's turn is used up, so it takes the place of the entry that runs.
   *next = std::move(ready_.front());
   ready_.pop_front();
   return id;
@@ -173,7 +173,8 @@ void SoloLane::DoRun(const ShardWork& work) {
   gauge_.Begin("Solo", work.id, 0);
   const absl::StatusOr<ExecutionStats> stats = Execute(work);
   gauge_.End();
-  // A stopped run was dropped: nobody waits for its end. A device's fault ends the process.
+  // A stopped run was released, so no report is needed. A device fault is always reported, because
+  // it ends the process.
   if (stats.ok()) {
     options_.report(OutputReadyEvent(work.id, *stats, options_.engine.description));
   } else if (!stop_ || IsDeviceFault(stats.status())) {

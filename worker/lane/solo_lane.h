@@ -23,34 +23,33 @@
 
 namespace annulus {
 
-// Runs jobs of one rank, one after the other: prepares, copies in, computes, copies out, with no
-// further command. A short job that comes alone runs on the thread that says it is complete: to
-// wake another one would take about as long. Principals take turns as their jobs have become
-// complete; whose turn it is runs the job that priority and waiting time, since its inputs are
-// complete, put first (attention/spec/execution.h). Thread-safe.
+// Runs jobs of one rank, one after another: prepare, copy in, compute, copy out, without further
+// commands. A short job that is alone runs on the thread that reports it complete, because waking
+// another thread would take about as long. Principals alternate in the order in which their jobs
+// became complete. For the principal whose turn it is, the job with the earliest time runs first:
+// the time of completion minus a bonus for its priority (attention/spec/execution.h). Thread-safe.
 class SoloLane {
  public:
   struct Options {
     Engine engine;
     std::shared_ptr<MemoryBudget> device_budget;
-    // OutputReady or ShardFailed, on the thread that has run the job.
+    // Receives OutputReady or ShardFailed, on the thread that ran the job.
     std::function<void(control::v1::WorkerEvent)> report;
-    size_t max_waiting = 4096;  // Jobs that are complete and wait for those before them.
+    size_t max_waiting = 4096;  // Limit of complete jobs that wait.
     std::function<absl::Time()> now = SteadyNow;
-    // What this worker's kernels take; empty: no job is short.
+    // Rates of this worker's kernels. Empty: no job counts as short.
     std::vector<KernelRates> rates;
   };
   static absl::StatusOr<std::unique_ptr<SoloLane>> Create(Options options);
-  // Stops what runs, waits for it and drops what waits. No Run() may begin any more.
+  // Stops the current run, waits for it, and drops waiting jobs. Run must not be called any more.
   ~SoloLane();
 
-  // Takes a shard in, to run when it is complete.
+  // Accepts a shard; Run starts it when it is complete.
   void Add(ShardWork work);
-  // Runs the shard, once: here and now where it is a short one and no other is known, else later on
-  // the lane's thread. Nothing where none was added under this id, or it was released.
+  // Runs the shard once. A short job runs here if no other job is known; otherwise the job runs
+  // later on the lane's thread. No effect if the shard was not added or was released.
   void Run(const ShardId& id);
-  // Lets go of a shard that waits before it returns, and stops one that runs: the lane lets go of
-  // it soon.
+  // Drops a waiting shard before it returns. Stops a running shard, which is released soon.
   void Release(const ShardId& id);
 
   LaneGauge* gauge() { return &gauge_; }
@@ -58,19 +57,19 @@ class SoloLane {
  private:
   SoloLane(Options options, std::unique_ptr<Device> device,
            std::unique_ptr<AttentionKernel> kernel);
-  // Runs what is ready, until nothing is.
+  // Runs all ready shards.
   void Drain();
-  // Leaves what becomes ready meanwhile to the lane's thread.
+  // Shards that become ready meanwhile are left to the lane's thread.
   void RunHere(const ShardWork& work);
   bool IsShort(const ShardWork& work) const;
   void DoRun(const ShardWork& work);
-  // What runs from now on; nothing where none is ready.
+  // Takes the next shard and marks it as running. nullopt if none is ready.
   std::optional<ShardWork> Begin();
   ShardWork BeginLocked() REQUIRES(mutex_);
   void End();
   absl::StatusOr<ExecutionStats> Execute(const ShardWork& work);
 
-  // A shard that shall run. The earlier its time, the earlier it runs.
+  // A complete shard. The shard with the earliest `time` runs first.
   struct Ready {
     ShardId id;
     std::string principal;
@@ -83,17 +82,20 @@ class SoloLane {
   const std::unique_ptr<Device> device_;
   const std::unique_ptr<AttentionKernel> kernel_;
   LaneGauge gauge_;
-  ProgramMemo memo_;  // As the device and the kernel: of who drains.
+  ProgramMemo memo_;  // Used only by the thread that drains, like the device and the kernel.
   Mutex mutex_;
   CondVar idle_;
-  // Not in the queue, so that a release frees a shard, and its place, whatever runs in front of it.
+  // Not in the queue's closures, so that a release frees a shard and its place even while another
+  // runs.
   std::map<ShardId, ShardWork> waiting_ GUARDED_BY(mutex_);
-  std::deque<Ready> ready_ GUARDED_BY(mutex_);  // Of those that are complete: turns, in order.
-  bool draining_ GUARDED_BY(mutex_) = false;    // Drain is posted, or somebody runs what is ready.
-  bool here_ GUARDED_BY(mutex_) = false;        // A thread is in RunHere.
+  // Complete shards, in the order of the principals' turns.
+  std::deque<Ready> ready_ GUARDED_BY(mutex_);
+  // True if Drain is posted, or a thread runs ready shards.
+  bool draining_ GUARDED_BY(mutex_) = false;
+  bool here_ GUARDED_BY(mutex_) = false;  // True while a thread is in RunHere.
   std::optional<ShardId> running_ GUARDED_BY(mutex_);
-  std::atomic<bool> stop_{false};  // Of what runs; written under the lock.
-  WorkQueue queue_;                // Last: its thread ends first.
+  std::atomic<bool> stop_{false};  // Stops the current run. Written under the lock.
+  WorkQueue queue_;                // The last member: its thread ends first.
 };
 
 }  // namespace annulus

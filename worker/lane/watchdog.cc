@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// Far more than a busy machine keeps a thread waiting.
+// Much longer than a thread waits for a CPU on a busy machine.
 constexpr absl::Duration kStoodStill = absl::Seconds(5);
 
 }  // namespace

@@ -13,50 +13,51 @@
 
 namespace annulus {
 
-// What the watchdog looks at: one lane.
+// One lane as the watchdog observes it.
 struct LaneSight {
-  std::string lane;  // "group", "solo", "agent".
+  std::string lane;  // "group", "solo" or "agent".
   bool busy = false;
   std::string what;      // For the flight record: job, segment, step.
-  int64_t progress = 0;  // Grows while anything is computed or moved.
-  // Since when it does not come back from a group that is aborted.
+  int64_t progress = 0;  // Grows while the lane computes or transfers.
+  // The time since which a thread has not returned from an aborted group.
   std::optional<absl::Time> aborting;
-  std::string job;                                 // Whose it is; empty: no job's.
-  absl::Duration patience = absl::ZeroDuration();  // Beyond the budget of a stall.
+  std::string job;                                 // The job; empty if the work belongs to none.
+  absl::Duration patience = absl::ZeroDuration();  // Added to the stall budget.
 };
 
-// Tells slow from stuck: pure, fed with sights.
+// Distinguishes slow lanes from stuck ones. Pure: its input are observations.
 class StuckDetector {
  public:
   struct Budgets {
-    // Longest time that a busy lane may go without progress. Longer than a step's timeout.
+    // Longest time of a busy lane without progress. Longer than a step's timeout.
     absl::Duration stall = absl::Seconds(60);
-    // Longest time that coming back from an abort may take.
+    // Longest time to return from an abort.
     absl::Duration abort = absl::Seconds(10);
   };
   explicit StuckDetector(const Budgets& budgets) : budgets_(budgets) {}
 
-  // The whole process did, until now, and its lanes no less than the rest of it.
+  // The whole process, with its lanes, was stopped for `how_long`, until `now`. The time does not
+  // count.
   void StoodStill(absl::Duration how_long, absl::Time now) {
     since_ += how_long;
     stood_still_ += how_long;
     goes_on_ = now;
   }
-  // The flight record's line, where the lane is stuck.
+  // The flight record's line if the lane is stuck; otherwise nullopt.
   std::optional<std::string> Look(const LaneSight& sight, absl::Time now);
 
  private:
   const Budgets budgets_;
   int64_t progress_ = -1;
   absl::Time since_ = absl::InfinitePast();
-  // In the abort under way, if that was before the process went on.
+  // Stopped time within the current abort, if the abort began before goes_on_.
   absl::Duration stood_still_ = absl::ZeroDuration();
   absl::Time goes_on_ = absl::InfinitePast();
 };
 
-// Looks at every lane a few times a second, and calls `stuck` once when one is stuck: a thread that
-// hangs in a library or a device cannot be helped from inside its process, so `stuck` ends it (exit
-// code 70). Other threads only lend atomics and short locks.
+// Observes all lanes every `interval` and calls `stuck` once if one is stuck. A thread that hangs
+// in a library or device cannot be recovered inside its process, so `stuck` ends the process (exit
+// code 70). Reads only atomics and briefly held locks of other threads.
 class Watchdog {
  public:
   struct Options {

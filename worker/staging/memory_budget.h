@@ -13,10 +13,10 @@ namespace annulus {
 
 class MemoryBudget;
 
-// Bytes taken from a budget; gives them back when it is destroyed, on any thread. Movable.
+// Bytes taken from a budget. The destructor returns them, on any thread. Movable.
 class Reservation {
  public:
-  Reservation() = default;  // Of nothing.
+  Reservation() = default;  // Reserves nothing.
   Reservation(Reservation&& other) noexcept;
   Reservation& operator=(Reservation&& other) noexcept;
   ~Reservation();
@@ -31,14 +31,13 @@ class Reservation {
   int64_t bytes_ = 0;
 };
 
-// A counted limit of bytes. The sum of the living reservations never exceeds it. Thread-safe,
-// lock-free.
+// A limit of bytes. The sum of all existing reservations never exceeds it. Thread-safe, lock-free.
 class MemoryBudget : public std::enable_shared_from_this<MemoryBudget> {
  public:
-  // `name` ("staging", "device") is for error messages. `limit_bytes` >= 0.
+  // `name` ("staging", "device") appears in error messages. `limit_bytes` >= 0.
   static std::shared_ptr<MemoryBudget> Create(absl::string_view name, int64_t limit_bytes);
 
-  // All of `bytes` (>= 0) or RESOURCE_EXHAUSTED / BUDGET_EXCEEDED. Never waits.
+  // Reserves `bytes` (>= 0), or RESOURCE_EXHAUSTED / BUDGET_EXCEEDED. Never waits.
   absl::StatusOr<Reservation> Reserve(int64_t bytes);
 
   int64_t used_bytes() const { return used_.load(std::memory_order_acquire); }

@@ -17,9 +17,9 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 int64_t RoundUp(int64_t bytes) { return (bytes + kPage - 1) / kPage * kPage; }
 
-// Memory and its reservation die together. The reservation goes first, so that the pool may keep
-// memory as large as the budget; but where there is a source it goes last, so that whoever gets the
-// bytes finds the source's memory free.
+// Memory and its reservation, destroyed together. Without a source the reservation goes first, so
+// that the pool may keep memory up to the whole budget. With a source the memory goes first, so
+// that the next holder of the reservation finds it free.
 struct Lease {
   explicit Lease(bool of_source) : memory_first(of_source) {}
   ~Lease() {
@@ -71,7 +71,7 @@ absl::StatusOr<std::shared_ptr<std::byte>> PagePool::Allocate(int64_t bytes, int
                        absl::StrCat("the machine has no ", size, " bytes of memory"),
                        {"OUT_OF_MEMORY", {{"requested_bytes", absl::StrCat(size)}}, {}, {}});
     }
-    // A hint; small pages do as well.
+    // Only a hint: small pages work too.
     if (size >= kHugePage) madvise(fresh, size, MADV_HUGEPAGE);
     data = static_cast<std::byte*>(fresh);
   }
@@ -87,13 +87,13 @@ std::byte* PagePool::TakeKept(int64_t bytes) {
   const auto kept = kept_.lower_bound(bytes);
   if (kept != kept_.end() && kept->first <= bytes + bytes / 8) {
     std::byte* data = kept->second;
-    // Nobody is charged for what is past the request.
+    // Memory beyond the request is not charged, so it is unmapped.
     if (kept->first > bytes) munmap(data + bytes, kept->first - bytes);
     kept_bytes_ -= kept->first;
     kept_.erase(kept);
     return data;
   }
-  // The reservation is made already, so what the budget has left over may stay kept.
+  // The reservation is already counted, so the pool may keep the rest of the budget.
   ShrinkLocked(std::max<int64_t>(0, budget_->limit_bytes() - budget_->used_bytes()));
   return nullptr;
 }
@@ -109,7 +109,7 @@ void PagePool::ShrinkLocked(int64_t bytes) {
 
 void PagePool::GiveBack(std::byte* data, int64_t size) {
   if (source_) {
-    // The source holds as much as the budget already.
+    // The source's memory already has the size of the budget.
     munmap(data, size);
     return;
   }

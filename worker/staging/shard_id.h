@@ -8,7 +8,7 @@
 
 namespace annulus {
 
-// One rank's part of one attempt of a job: what a worker's tables are ordered by.
+// Identifies one rank's part of one attempt of a job. Key of the worker's tables.
 struct ShardId {
   std::string job_id;
   int32_t attempt = 0;

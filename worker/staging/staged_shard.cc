@@ -28,7 +28,7 @@ absl::Status CheckCrc(const ArrivingChunk& chunk) {
   return CheckChunkCrc(chunk, got);
 }
 
-// Reads the pieces of a chunk from the beginning to the end.
+// Reads the pieces of a chunk in order.
 class PieceReader {
  public:
   explicit PieceReader(absl::Span<const absl::string_view> pieces) : pieces_(pieces) {}
@@ -112,8 +112,8 @@ int64_t ShardShape::own_bytes() const {
 struct StagedShard::Target {
   size_t index = 0;
   CellRect cells;
-  int64_t head_bytes = 0;  // One head of one row.
-  int32_t heads = 0;       // Of the tensor.
+  int64_t head_bytes = 0;  // Bytes of one head of one row.
+  int32_t heads = 0;       // Heads of the tensor.
 };
 
 absl::StatusOr<std::shared_ptr<StagedShard>> StagedShard::Create(

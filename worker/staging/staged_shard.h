@@ -20,7 +20,7 @@
 
 namespace annulus {
 
-// What a shard's memory holds: TensorTable(spec), and the shard's own rows.
+// Content of a shard's memory: TensorTable(spec), and the number of the shard's own rows.
 struct ShardShape {
   std::vector<TensorInfo> tensors;
   int64_t q_rows = 0;
@@ -31,28 +31,30 @@ struct ShardShape {
   }
   // Bytes of all tensors of one direction, without padding.
   int64_t bytes(Direction direction) const;
-  // Of all tensors that have memory of the shard's own: all but the lent ones.
+  // Bytes of all tensors in the shard's own memory: all but the lent ones.
   int64_t own_bytes() const;
 };
 
-// A rectangle that arrives: rows × heads of one input, in the shard's own rows.
+// A received rectangle: rows × heads of one input, in the shard's own rows.
 struct ArrivingChunk : ChunkHeader {
   // The bytes, row-major, in pieces.
   absl::Span<const absl::string_view> pieces;
 };
 
-// What one PutShard call has brought so far: a cell twice in one call is an error. One thread at a
-// time.
+// The cells that one PutShard call has sent so far. The same cell twice in one call is an error.
+// Not thread-safe.
 struct UploadCall {
   UploadCall() = default;
   UploadCall(const UploadCall&) = delete;
   UploadCall& operator=(const UploadCall&) = delete;
   ~UploadCall();
 
-  std::vector<ReceivedRanges> seen;  // By tensor; made at first use.
-  int64_t bytes = 0;      // Written, or found to be the same; all inputs: expected_bytes().
-  int64_t fragments = 0;  // Of `seen`.
-  std::shared_ptr<std::atomic<int64_t>> of_calls;  // The same of all calls at the shard.
+  std::vector<ReceivedRanges> seen;  // Indexed by tensor; created at first use.
+  // Bytes written or found equal. Equals expected_bytes() once all inputs are sent.
+  int64_t bytes = 0;
+  int64_t fragments = 0;  // The number of fragments in `seen`.
+  // The sum of `fragments` over all calls on the shard.
+  std::shared_ptr<std::atomic<int64_t>> of_calls;
 };
 
 struct MissingPiece {
@@ -60,57 +62,57 @@ struct MissingPiece {
   Interval rows;
 };
 
-// Host memory of one shard's tensors, inputs and outputs, each planar ([rows, heads, dim], the
-// shard's own rows, which increase with the job's rows), and what of the inputs has arrived. What
-// is lent lies in another shard, which stays as long as this one. The memory's bytes return to the
-// budget when the last reference goes. Thread-safe; the tensors' bytes
-// are written by Write alone until complete(), and by the executor after it.
+// Host memory of one shard's tensors, and the record of received input cells. Each tensor is
+// planar, [rows, heads, dim]. Rows are the shard's own, in increasing order of the job's rows. Lent
+// tensors are in another shard, which lives as long as this one. The last reference returns the
+// memory to the budget.
+//
+// Thread-safe. Only Write writes tensors until complete(); afterwards only the executor does.
 class StagedShard {
  public:
-  // What calls at the shard have brought, all together, takes at most so many fragments for each
-  // input: those of two calls, since one whose connection has died may be there for a while.
+  // Limit of the fragments of all calls on the shard, per input: those of two calls, because a call
+  // whose connection has broken may remain for a while.
   static constexpr size_t kMaxFragmentsOfInput = 2 * ReceivedRanges::kMaxFragments;
 
-  // Takes the bytes of all inputs and outputs from the pool's budget. RESOURCE_EXHAUSTED where it
-  // or the machine has no room. `on_freed` runs after the memory has been given back, on whatever
-  // thread held the last reference; it may be empty. `lender` has every tensor of the shape that is
-  // lent, its inputs complete, else INTERNAL / INVALID_PLAN; null where none is lent. Its outputs
-  // are there, too: that is for the caller to know.
+  // Allocates all inputs and outputs from `pool`. `on_freed` (may be empty) runs after the memory
+  // has been returned, on the thread that held the last reference. `lender` must have every lent
+  // tensor of the shape, with complete inputs; nullptr if none is lent. The caller ensures that the
+  // lender's outputs are there. INTERNAL / INVALID_PLAN: the lender lacks a tensor.
+  // RESOURCE_EXHAUSTED: the budget or the machine has no room.
   static absl::StatusOr<std::shared_ptr<StagedShard>> Create(
       PagePool* pool, ShardShape shape, std::function<void()> on_freed,
       std::shared_ptr<const StagedShard> lender = nullptr);
   ~StagedShard();
 
-  // Checks a chunk, its CRC included, and copies it into place. Nothing of a refused chunk is kept.
-  // Cells that an earlier call brought must come with the same bytes, and are left as they are.
-  // INVALID_ARGUMENT: UNKNOWN_TENSOR, CHUNK_OUT_OF_RANGE, TENSOR_BYTES_MISMATCH, CHUNK_OVERLAP,
-  // TOO_MANY_FRAGMENTS, LSE_TOO_COARSE (attention/numerics/wide_lse.h: an LSE without its rest);
+  // Verifies a chunk, including its CRC, and copies it. A refused chunk has no effect. Cells that
+  // an earlier call sent must have the same bytes, and stay as they are. INVALID_ARGUMENT:
+  // UNKNOWN_TENSOR, CHUNK_OUT_OF_RANGE, TENSOR_BYTES_MISMATCH, LSE_TOO_COARSE
+  // (attention/numerics/wide_lse.h: an LSE without its rest), CHUNK_OVERLAP, TOO_MANY_FRAGMENTS.
   // DATA_LOSS: CHECKSUM_MISMATCH.
   absl::Status Write(UploadCall* call, const ArrivingChunk& chunk);
 
-  // Every input cell has arrived. Once true, always true.
+  // True once all input cells have been received. Never becomes false again.
   bool complete() const;
   int64_t received_bytes() const;
   int64_t expected_bytes() const { return expected_bytes_; }
   int64_t output_bytes() const { return output_bytes_; }
-  // At most `limit` runs of rows, all tensors together, each with all its heads.
+  // Missing input rows as at most `limit` runs over all tensors. A run has all heads.
   std::vector<MissingPiece> Missing(size_t limit) const;
 
   const ShardShape& shape() const { return shape_; }
-  // The first byte of tensor `index` of shape().tensors; a valid pointer even where the tensor is
-  // empty.
+  // The first byte of tensor `index` of shape().tensors. Valid even if the tensor is empty.
   std::byte* tensor_data(size_t index) const { return data_[index]; }
 
  private:
   struct Target;  // A chunk resolved against the shape.
 
-  std::byte* DataOf(TensorId id) const;  // Of a tensor of the shape.
+  std::byte* DataOf(TensorId id) const;  // The first byte of a tensor of the shape.
   StagedShard(ShardShape shape, std::shared_ptr<std::byte> memory, std::function<void()> on_freed,
               std::shared_ptr<const StagedShard> lender);
   absl::StatusOr<Target> Resolve(const ArrivingChunk& chunk) const;
-  // In what the call has brought.
+  // Adds the chunk to the call's cells.
   absl::Status Note(UploadCall* call, const Target& target, const ArrivingChunk& chunk) const;
-  // Refuses an LSE of which too many digits are lost, in a shard that has no rests.
+  // Refuses an LSE that is too large for fp32, if the shard has no lse_rest.
   absl::Status CheckLse(const Target& target, const ArrivingChunk& chunk) const;
   absl::Status Place(const Target& target, const ArrivingChunk& chunk) REQUIRES(mutex_);
 
@@ -122,11 +124,11 @@ class StagedShard {
   std::shared_ptr<std::byte> memory_;
   std::vector<std::byte*> data_;
 
-  // Of UploadCall::seen, which may live longer.
+  // The sum for UploadCall::of_calls. Shared, because calls may outlive the shard.
   const std::shared_ptr<std::atomic<int64_t>> fragments_ =
       std::make_shared<std::atomic<int64_t>>(0);
   mutable Mutex mutex_;
-  std::vector<ReceivedRanges> arrived_ GUARDED_BY(mutex_);  // By tensor; outputs' stay empty.
+  std::vector<ReceivedRanges> arrived_ GUARDED_BY(mutex_);  // Indexed by tensor. Empty for outputs.
   int64_t received_bytes_ GUARDED_BY(mutex_) = 0;
 };
 

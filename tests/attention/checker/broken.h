@@ -8,8 +8,8 @@
 
 namespace annulus {
 
-// FAILED_PRECONDITION / SCHEDULE_BROKEN: rank, step (−1: none in particular) and the rule it
-// breaks.
+// FAILED_PRECONDITION / SCHEDULE_BROKEN with rank, step (−1: no particular one) and the broken
+// rule.
 absl::Status Broken(int32_t rank, int32_t step, absl::string_view rule);
 
 }  // namespace annulus

@@ -15,7 +15,7 @@ bool IsState(const RankSchedule& schedule, int32_t buffer) {
   return IsAccumulator(kind) || kind == BlockKind::kBf16Partial;
 }
 
-// A gradient of a bias that comes home is no sum where nothing is added to it there.
+// A bias gradient that is sent home is no sum if nothing is added to it there.
 bool GetsMore(const RankSchedule& schedule, int32_t buffer) {
   for (const Step& step : schedule.steps) {
     for (const Task& task : step.tasks) {
@@ -45,7 +45,7 @@ absl::Status CheckNothingMerges(int32_t rank, int32_t k, const RankSchedule& sch
   return absl::OkStatus();
 }
 
-// Where a task's keys begin and end in the job.
+// The interval of the job in which a task's keys are.
 absl::StatusOr<Interval> WholeTiles(const ScheduleRequest& request, int32_t rank, int32_t k,
                                     const RowMap& keys, const Task& task) {
   const int64_t tile = request.plan->granule;
@@ -67,12 +67,12 @@ Interval HeadsOf(const Task& task) { return {task.head_begin, task.head_end}; }
 Interval QueriesOf(const Task& task) { return {task.q_begin, task.q_end}; }
 Interval KeysOf(const Task& task) { return {task.k_begin, task.k_end}; }
 
-// A task with where its keys, or its queries, lie in the job.
+// A task, and the position of its keys or queries in the job.
 struct Taken {
   const Task* task;
   Interval rows;
 };
-using TakenBy = std::map<int32_t, std::vector<Taken>>;  // By accumulator.
+using TakenBy = std::map<int32_t, std::vector<Taken>>;  // Key: accumulator.
 
 class FoldCheck {
  public:
@@ -131,7 +131,7 @@ class FoldCheck {
       const bool one_tile = before.rows.begin / tile_ == (now.rows.end - 1) / tile_;
       return one_tile && before.task->head_begin < now.task->head_begin;
     }
-    // A key sees queries of one of the two alone.
+    // A key sees queries of only one of the two sequences.
     return before.rows.end <= now.rows.begin &&
            request_.mask->SequenceOfQuery(before.rows.end - 1) !=
                request_.mask->SequenceOfQuery(now.rows.begin);

@@ -42,7 +42,8 @@ class MemoryCheck {
           slot.offset + slot.bytes > placement_.arena_bytes) {
         return Broken(rank_, slot.born / 2, "a slot lies outside the arena or is misaligned");
       }
-      // The identity is written before the step, so memory must be free from its first half on.
+      // The identity is written before the step, so the memory must be free from the step's first
+      // half on.
       if (slot.starts_as_identity && slot.born % 2 != 0) {
         return Broken(rank_, slot.born / 2, "an identity is written before its slot is alive");
       }
@@ -50,7 +51,8 @@ class MemoryCheck {
     return absl::OkStatus();
   }
 
-  // Staging holds what comes in and goes out, and its tensors are in pieces.
+  // Only inputs and outputs may be in staging, and not those that transfers use, because staging's
+  // tensors are in several pieces.
   absl::Status Staging() const {
     const std::vector<int32_t>&inputs = schedule_.inputs, &outputs = schedule_.outputs;
     for (size_t i = 0; i < in_staging_.size(); ++i) {
@@ -111,7 +113,8 @@ class MemoryCheck {
   static bool Unused(const ArenaPlan::Slot& slot) { return slot.bytes == 0; }
 
   bool Alive(int32_t buffer, int32_t half_step) const {
-    if (buffer < 0 || InStaging(buffer)) return true;  // No such output of a task, or always.
+    // The task has no such output, or the buffer is always alive.
+    if (buffer < 0 || InStaging(buffer)) return true;
     const ArenaPlan::Slot& slot = Slot(buffer);
     return !Unused(slot) && slot.born <= half_step && half_step <= slot.dies;
   }

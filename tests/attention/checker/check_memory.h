@@ -11,10 +11,10 @@
 
 namespace annulus {
 
-// Memory of one rank: every use of a buffer inside its lifetime, inputs alive from the start and
-// outputs to the end, room for every block, and no two buffers that are alive together share a
-// byte. Buffers `in_staging` (empty: none are) are inputs that nobody writes to and outputs, of
-// which nothing is sent or received, and have no slot; no accumulator is.
+// Checks the memory of one rank: each use of a buffer is within its lifetime; inputs live from the
+// start and outputs to the end; each block has room; no two live buffers overlap. Buffers
+// `in_staging` (empty: none) have no slot. They are inputs that nothing writes, or outputs, and no
+// transfer uses them. No accumulator is among them.
 absl::Status CheckMemory(int32_t rank, const RankSchedule& schedule, const ArenaPlan& placement,
                          const BlockLayout& layout, const std::vector<bool>& in_staging);
 

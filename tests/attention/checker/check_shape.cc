@@ -133,7 +133,7 @@ class ShapeCheck {
     return absl::OkStatus();
   }
 
-  // Accumulators: gradients go to either side or both, and come of queries that know their deltas.
+  // Checks accumulators: gradients go to one side or both, and need queries with complete deltas.
   bool OutputsFit(const Task& task) const {
     const BlockKind q = BlockOf(task.q).kind;
     if (!gradients_) {
@@ -147,7 +147,7 @@ class ShapeCheck {
            fits(task.out_q, BlockKind::kDq) && fits(task.out_kv, BlockKind::kDkv);
   }
 
-  // Every task of a job with a bias or a bit mask has them of its queries, others have none.
+  // In a job with a bias or a bit mask, every task has those of its queries; otherwise none.
   bool PairsFit(const Task& task, Patch queries) const {
     if (!pairs_.any()) return task.pairs == -1;
     if (!pairs_.per_head()) queries.heads = {0, 1};
@@ -155,7 +155,7 @@ class ShapeCheck {
            Holds(task.pairs, BlockOf(task.q).shard, queries);
   }
 
-  // Where the job asks for the gradient of its bias, it goes with that of queries.
+  // If the job requests the bias gradient, it accompanies the gradient of queries.
   bool BiasGradientFits(const Task& task, Patch queries) const {
     if (!pairs_.d_bias || task.out_q == -1) return task.out_bias == -1;
     if (pairs_.bias_heads == 1) queries.heads = {0, 1};
@@ -163,7 +163,7 @@ class ShapeCheck {
            Holds(task.out_bias, BlockOf(task.q).shard, queries);
   }
 
-  // Rows begin and end in tasks of forward passes, and those that end go to an output.
+  // Only in forward passes rows begin and end in tasks. Rows that end go to an output.
   bool RowEndsFit(const Task& task) const {
     const auto within = [&](Interval rows) {
       return rows == Interval() || Inside(rows, {task.q_begin, task.q_end});
@@ -176,7 +176,7 @@ class ShapeCheck {
   }
 
   bool Holds(int32_t buffer, int32_t shard, const Patch& patch) const {
-    if (buffer == -1) return true;  // No such output.
+    if (buffer == -1) return true;  // The task has no such output.
     const Block& block = BlockOf(buffer);
     return block.shard == shard && Inside(patch.rows, PatchOf(block).rows) &&
            Inside(patch.heads, PatchOf(block).heads);

@@ -8,9 +8,9 @@
 
 namespace annulus {
 
-// What one rank's schedule must be before time plays a part: blocks inside their shards, inputs and
-// outputs of own shards, transfers and tasks inside their buffers, kinds and heads that fit each
-// other, tasks marked full that are full. Every index is in range when it returns OK.
+// Checks one rank's schedule without regard to time: blocks are inside their shards, inputs and
+// outputs belong to own shards, transfers and tasks are inside their buffers, kinds and heads
+// match, and tasks marked full are full. If OK, every index is in range.
 absl::Status CheckShape(const ScheduleRequest& request, int32_t rank, const RankSchedule& schedule);
 
 }  // namespace annulus

@@ -101,7 +101,7 @@ RowMap AllRows(int64_t rows) { return RowMap({{0, rows, rows, 1}}); }
 
 bool IsOfKeys(const Block& block) { return RowSpaceOf(block.kind) == RowSpace::kKey; }
 
-// Rows of an output's own shard and rows of a shard on the other side, as queries and keys.
+// The rectangle of an output's own rows and rows of a shard on the other side, as queries and keys.
 LocalRectangle RectangleOf(const ScheduleRequest& request, const Block& block, Interval own,
                            const RowMap* other_map, Interval others) {
   const Shard& shard = request.plan->shards[block.shard];
@@ -109,7 +109,7 @@ LocalRectangle RectangleOf(const ScheduleRequest& request, const Block& block, I
   return {&shard.q_rows, other_map, own, others, 0};
 }
 
-// The query heads that an output is of.
+// The query heads of an output.
 Interval QueryHeads(const ScheduleRequest& request, const Block& block) {
   const int32_t q_heads = request.spec->q_heads;
   const int32_t group = IsOfKeys(block) ? q_heads / request.spec->kv_heads : 1;
@@ -119,7 +119,7 @@ Interval QueryHeads(const ScheduleRequest& request, const Block& block) {
   return {block.head_begin * group, block.head_end * group};
 }
 
-// (query, head, key) triples that the rows and heads of an output must have seen.
+// The number of (query, head, key) triples that an output must have attended.
 int64_t Wanted(const ScheduleRequest& request, const Block& block) {
   const int64_t rows = IsOfKeys(block) ? request.spec->q_rows() : request.spec->kv_rows();
   if (rows == 0) return 0;
@@ -153,7 +153,8 @@ int64_t Found(const ScheduleRequest& request, const Block& block,
   return found;
 }
 
-// Disjoint rectangles whose visible parts sum to the whole: each pair once, with no work per cell.
+// Checks that rectangles are disjoint and their visible parts sum to the whole. So each pair occurs
+// once, without work per cell.
 absl::Status CheckOutput(const ScheduleRequest& request, int32_t rank, const Block& block,
                          const std::vector<Attended>& seen) {
   if (!Disjoint(seen)) return Broken(rank, -1, "a key is attended twice");
@@ -163,7 +164,7 @@ absl::Status CheckOutput(const ScheduleRequest& request, int32_t rank, const Blo
   return absl::OkStatus();
 }
 
-// Whether the outputs of one kind hold every row and head of a rank's shards, once.
+// Checks that the outputs of one kind have every row and head of a rank's shards once.
 absl::Status CheckTiling(const ScheduleRequest& request, int32_t rank, const RankSchedule& schedule,
                          BlockKind kind) {
   std::map<int32_t, Region> outputs_of_shard;
@@ -188,7 +189,7 @@ absl::Status CheckTiling(const ScheduleRequest& request, int32_t rank, const Ran
   return absl::OkStatus();
 }
 
-// A rank's outputs hold every row and head of its shards, once, finished and complete.
+// Checks that a rank's outputs have every row and head of its shards once, finished and complete.
 absl::Status CheckOutputs(const ScheduleRequest& request, int32_t rank,
                           const RankSchedule& schedule, const RankReplay& replay) {
   for (const int32_t output : schedule.outputs) {
@@ -196,7 +197,7 @@ absl::Status CheckOutputs(const ScheduleRequest& request, int32_t rank,
     if (!replay.Holds(output, PatchOf(block))) {
       return Broken(rank, -1, "an output row is never finished");
     }
-    if (block.kind == BlockKind::kDSinkOut) continue;  // It comes of no keys.
+    if (block.kind == BlockKind::kDSinkOut) continue;  // Does not depend on keys.
     RETURN_IF_ERROR(CheckOutput(request, rank, block, replay.Seen(output)));
   }
   if (request.spec->operation == Operation::kForward) {

@@ -27,7 +27,7 @@ RankReplay::RankReplay(int32_t rank, const AttentionSpec& spec, const RankSchedu
       placement_(placement),
       states_(schedule.buffers.size()) {
   for (const int32_t input : schedule.inputs) {
-    // Incomplete until its deltas are made.
+    // Incomplete until its deltas are computed.
     if (schedule.buffers[input].kind == BlockKind::kQGrad) continue;
     states_[input].held.Add(PatchOf(schedule.buffers[input]));
   }
@@ -67,7 +67,7 @@ absl::Status RankReplay::Begin(int32_t k) {
   return absl::OkStatus();
 }
 
-// A task's accumulator, `patch` of it.
+// Adds to `patch` of a task's accumulator.
 absl::Status RankReplay::Write(int32_t k, int32_t buffer, const Patch& patch,
                                const Attended& seen) {
   if (Names(schedule_.steps[k].receives, buffer)) {
@@ -106,7 +106,7 @@ absl::Status RankReplay::EndRows(int32_t k, const Task& task) {
   return absl::OkStatus();
 }
 
-// What the job says of the pairs of the task's queries is there, and not on its way.
+// True if the bias and mask inputs of the task's queries are present and not in transit.
 bool RankReplay::HoldsPairs(const Step& step, const Task& task, Patch queries) const {
   if (task.pairs < 0) return true;
   const Block& block = schedule_.buffers[task.pairs];

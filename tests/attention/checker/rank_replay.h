@@ -11,26 +11,26 @@
 
 namespace annulus {
 
-// One rank's buffers in time, without numbers: which cells hold something, and what accumulators
-// have seen. The schedule has passed CheckShape. For each step: Begin, then Take for each receive,
-// then End.
+// One rank's buffers over time, without numbers: which cells have data, and what accumulators have
+// attended. Requires: the schedule has passed CheckShape. For each step, call Begin, then Take for
+// each receive, then End.
 class RankReplay {
  public:
   RankReplay(int32_t rank, const AttentionSpec& spec, const RankSchedule& schedule,
              const ArenaPlan& placement);
 
-  // Accumulators are born, sends read, tasks run.
+  // Births of accumulators, reads of sends, and tasks.
   absl::Status Begin(int32_t k);
-  // A receive of this step ends; `seen` is what the sender's Give returned.
+  // Completes a receive of this step. `seen` is the result of the sender's Give.
   absl::Status Take(int32_t k, const Transfer& receive, const std::vector<Attended>& seen);
-  // The ops.
+  // Executes the ops.
   absl::Status End(int32_t k);
 
-  // What a send carries. Its buffer is written by no task of the step, so the moment does not
+  // The content of a send. No task of the step writes its buffer, so the time of the call does not
   // matter.
   std::vector<Attended> Give(const Transfer& send) const;
 
-  // An output, after the last step.
+  // For outputs, after the last step.
   bool Holds(int32_t buffer, const Patch& patch) const {
     return states_[buffer].held.Contains(patch);
   }
@@ -38,17 +38,17 @@ class RankReplay {
 
  private:
   struct State {
-    Region held, ended;  // Of a running state: rows that have ended in tasks.
+    Region held, ended;  // For a partial: rows that have ended in tasks.
     std::vector<Attended> seen;
   };
 
-  // What a buffer has there means something.
+  // True if the patch has valid data.
   bool Readable(int32_t buffer, const Patch& patch) const {
     const State& state = states_[buffer];
     return state.held.Contains(patch) && !state.ended.Overlaps(patch);
   }
   Patch PatchOfTransfer(const Transfer& transfer) const;
-  // `patch` of a buffer, its heads as query heads.
+  // `patch` of a buffer, with its heads as query heads.
   Patch InQueryHeads(int32_t buffer, Patch patch) const;
   absl::Status Write(int32_t k, int32_t buffer, const Patch& patch, const Attended& seen);
   absl::Status Run(int32_t k, const Task& task);
@@ -57,7 +57,7 @@ class RankReplay {
   bool HoldsPairs(const Step& step, const Task& task, Patch queries) const;
   absl::Status Apply(int32_t k, const Op& op);
 
-  const int32_t rank_, q_heads_, group_;  // Group: query heads of a key/value head.
+  const int32_t rank_, q_heads_, group_;  // group_: query heads per key/value head.
   const bool bias_of_all_heads_;
   const RankSchedule& schedule_;
   const ArenaPlan& placement_;

@@ -22,7 +22,7 @@ Patch Intersect(const Patch& a, const Patch& b);
 // A set of (row, head) cells as disjoint patches.
 class Region {
  public:
-  // The patch must not overlap the region.
+  // Requires: the patch does not overlap the region.
   void Add(const Patch& patch);
   bool Overlaps(const Patch& patch) const { return CellsIn(patch) > 0; }
   bool Contains(const Patch& patch) const { return CellsIn(patch) == patch.cells(); }
@@ -34,19 +34,19 @@ class Region {
   std::vector<Patch> patches_;
 };
 
-// What an accumulator has seen: its own rows × query heads × rows `others` of shard `other_shard`.
-// Own rows are queries and others keys, or, for gradients of keys, the other way round.
+// A part of an accumulator's content: its own rows × query heads × rows `others` of shard
+// `other_shard`. Own rows are queries and others keys; for key gradients the reverse.
 struct Attended {
   Patch own;
   Interval others;
   int32_t other_shard = 0;
 };
 
-// `seen`, cut to the rows and query heads in `patch`.
+// `seen`, restricted to the rows and query heads of `patch`.
 std::vector<Attended> Restrict(const std::vector<Attended>& seen, const Patch& patch);
 
-// Whether no (query row, head, key row) lies in two of them. O(n log n) but for those whose others
-// overlap.
+// True if no (query row, head, key row) is in two entries. O(n log n), except for entries with
+// overlapping `others`.
 bool Disjoint(std::vector<Attended> seen);
 
 }  // namespace annulus

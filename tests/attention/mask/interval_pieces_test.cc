@@ -7,7 +7,7 @@
 namespace annulus {
 namespace {
 
-// Sequences of many lengths follow one mask, and each costs what its own rows have.
+// Sequences of many lengths share a mask. Each costs only as much as its own rows need.
 TEST(RangeStripsTest, AShortSequenceHasFewStripsOfALongList) {
   Mask mask;
   for (int64_t i = 0; i < 1000; ++i) {

@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// Floor division by another way than the product's.
+// Floor division, implemented differently from the product's.
 int64_t ChunkOf(int64_t position, int64_t chunk) {
   int64_t index = 0;
   while (position < index * chunk) --index;
@@ -36,7 +36,7 @@ bool InRange(const MaskRange& r, int64_t i, int64_t j) {
   return false;
 }
 
-// Semantics N8 to the letter.
+// Semantics N8, literally.
 bool Sees(const Mask& m, int64_t q_len, int64_t kv_len, int64_t i, int64_t j) {
   const int64_t p = m.alignment == Mask::Alignment::kTopLeft ? i : i + kv_len - q_len;
   const bool order = !m.causal || j <= p || (m.prefix && j < *m.prefix);
@@ -102,7 +102,8 @@ void ExpectRectanglesMatch(const MaskMap& map, int32_t head, const Grid& grid, i
   }
 }
 
-// Visible, VisiblePacked, Area and Classify of the whole job against `mask_of(sequence)` and N8.
+// Compares Visible, VisiblePacked, Area and Classify of the whole job with `mask_of(sequence)` and
+// N8.
 void ExpectMatches(const AttentionSpec& spec, int32_t head,
                    const std::function<Mask(const Sequence&)>& mask_of, size_t most_intervals) {
   const MaskMap map(spec);
@@ -236,7 +237,7 @@ TEST(MaskTest, HeadsFollowTheMaskOfTheGroupThatNamesThem) {
   window.query_heads = {1, 2};
   first_keys.window_right = 0;
   first_keys.always_visible = 1;
-  // Group 0: causal, but heads 1 and 2 a window. Group 2: one mask for all heads.
+  // Group 0: causal, but heads 1 and 2 have a window. Group 2: one mask for all heads.
   const AttentionSpec spec = SpecOf({Seq(4, 6, 0), Seq(3, 3, 2)}, {causal, window, first_keys}, 4);
   for (int32_t head = 0; head < 4; ++head) {
     SCOPED_TRACE(head);
@@ -267,13 +268,13 @@ TEST(MaskTest, HeadsAreTakenInRunsOfWholeGroups) {
     if (head % 2 == 1) window.query_heads.push_back(head);
   }
   AttentionSpec spec = SpecOf({Seq(3, 3)}, {causal, window}, 24);
-  spec.kv_heads = 12;  // Groups of two, all alike: one run of two classes.
+  spec.kv_heads = 12;  // Equal groups of two: one run of two classes.
   {
     const MaskMap map(spec);
     ASSERT_EQ(map.head_runs().size(), 1u);
     EXPECT_EQ(map.head_runs()[0].heads, (std::vector<int32_t>{0, 1}));
   }
-  spec.kv_heads = 24;  // 24 runs of one head are more than are told apart.
+  spec.kv_heads = 24;  // 24 runs of one head exceed the number that is distinguished.
   {
     const MaskMap map(spec);
     ASSERT_EQ(map.head_runs().size(), 1u);
@@ -294,7 +295,7 @@ TEST(MaskTest, EqualMasksAreOne) {
   EXPECT_EQ(ClassesOf(SpecOf({Seq(3, 3)}, {window, again}, 3)), (std::vector<int32_t>{0, 0, 0}));
 }
 
-// As many ranges as there may be: each question is a few look-ups.
+// With the most ranges, each query still takes only a few look-ups.
 TEST(MaskTest, LongRangeListsAreQuick) {
   const int64_t n = 4096 * 256;
   Mask documents;
@@ -311,7 +312,7 @@ TEST(MaskTest, LongRangeListsAreQuick) {
   EXPECT_FALSE(map.SeesAny(0, {1000, 2000}, {2000, 5000}));
 }
 
-// Hundreds of pieces: some are asked about one by one, others in blocks.
+// Hundreds of pieces. Some are looked up one by one, others in blocks.
 TEST(MaskTest, RangeListsOfManyPiecesSayWhatTheirRowsSee) {
   std::mt19937 random(7);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % n); };

@@ -17,7 +17,8 @@ TEST(DropoutTest, AsDocumented) {
   for (int key = 0; key < 16; ++key)
     if (half.Keeps(0, 0, 0, key)) kept.push_back(key);
   EXPECT_EQ(kept,
-            (std::vector<int>{0, 2, 6, 7, 11, 12, 14}));  // Also in docs/reference/numerics.md.
+            // The same numbers are in docs/reference/numerics.md.
+            (std::vector<int>{0, 2, 6, 7, 11, 12, 14}));
 }
 
 TEST(DropoutTest, EachWordOfTheDocumentedBlockDecidesOneKey) {

@@ -34,7 +34,7 @@ TEST(ErrorBudgetTest, NanIsRightAgainstNanAndWrongAgainstNumbers) {
   EXPECT_EQ(Errors(1, 1, kNan).answer(), kInfinity);
   EXPECT_EQ(Errors(kInfinity, kInfinity, kInfinity).answer(), 0);
   EXPECT_EQ(Errors(kInfinity, kInfinity, 3).answer(), kInfinity);
-  EXPECT_EQ(Errors(1e39, kInfinity, kNan).answer(), 0);  // Past the range of fp32.
+  EXPECT_EQ(Errors(1e39, kInfinity, kNan).answer(), 0);  // Above the range of fp32.
   // None of them widens the budget.
   for (const HeadErrors& errors : {Errors(kNan, kNan, kNan), Errors(kInfinity, kInfinity, 1)}) {
     EXPECT_EQ(errors.naive(), 0);
@@ -55,7 +55,7 @@ TEST(ErrorBudgetTest, LseIsJudgedByItsMagnitudeAndMinusInfinityExactly) {
   EXPECT_EQ(part(-kInfinity, kNan), kInfinity);
   EXPECT_EQ(part(3, -kInfinity), kInfinity);
   EXPECT_EQ(part(kNan, kNan), 0);
-  EXPECT_EQ(part(-4.3e38, kNan), 0);  // Past the range of fp32, in base 2.
+  EXPECT_EQ(part(-4.3e38, kNan), 0);  // Above the range of fp32, in base 2.
   EXPECT_EQ(part(-3.3e38, kNan), kInfinity);
 }
 
@@ -79,7 +79,8 @@ TEST(ErrorBudgetTest, SmallSamplesShareTheLargestNaiveErrorByTheirScales) {
   const double shared = 2 * (1 + 0.75 * 0.125) + 0.0625;
   EXPECT_EQ(OutputBudgets(heads, 4095, Eighth), (std::vector<double>{shared, shared}));
   EXPECT_TRUE(OutputBudgets({}, 0, Eighth).empty());
-  // By what is allowed of few, and by what is said to be the scale; never less than their own.
+  // Limited by the tolerance for small samples and by the given scale, but never less than the own
+  // error.
   heads[0].AllowOfFew(0.5);
   heads[1].AllowOfFew(4);
   const double own = 0.25 + 0.75 * 0.125;

@@ -39,7 +39,7 @@ struct Part {
   }
 };
 
-// Outputs are from 1 to 2, or of either sign, so that those of several parts may cancel.
+// Outputs are from 1 to 2, or of either sign, so that several parts may cancel.
 Part RandomPart(int64_t rows, int64_t heads, int64_t dim, float largest_lse, std::mt19937* random,
                 bool is_signed = false) {
   std::uniform_real_distribution<float> lse(-largest_lse, largest_lse),
@@ -75,7 +75,7 @@ int64_t UlpsApart(float a, float b) {
   return std::abs(static_cast<int64_t>(x) - y);
 }
 
-// Joins 2 to 4 of those left, again and again, in any order, until one is left.
+// Repeatedly joins 2 to 4 of the remaining parts in random order, until one is left.
 Part MergeAtRandom(std::vector<Part> parts, std::mt19937* random) {
   while (parts.size() > 1) {
     std::shuffle(parts.begin(), parts.end(), *random);
@@ -87,7 +87,7 @@ Part MergeAtRandom(std::vector<Part> parts, std::mt19937* random) {
   return parts[0];
 }
 
-// Of each output: the parts' magnitudes by their weights. It is the output where none cancel.
+// For each output: the parts' magnitudes by their weights. Equal to the output if nothing cancels.
 std::vector<float> Magnitudes(const std::vector<Part>& parts, const Part& merged) {
   std::vector<float> magnitudes(merged.out.size());
   for (size_t i = 0; i < magnitudes.size(); ++i) {
@@ -128,7 +128,7 @@ void ExpectAnyOrderWithinEightUlp(float largest_lse, bool is_signed) {
 }
 
 TEST(MergePartialsTest, AnyOrderAndGroupingAgreesWithinEightUlp) {
-  // 1e4: an fp32 LSE alone would be off by more than its weights' ulps.
+  // 1e4: the error of an fp32 LSE alone would exceed its weights' ulps.
   for (const float largest : {1.0f, 40.0f, 1e4f}) {
     for (const bool is_signed : {false, true}) ExpectAnyOrderWithinEightUlp(largest, is_signed);
   }
@@ -203,10 +203,10 @@ TEST(MergePartialsTest, ANumberThatIsNoneStaysInItsRowAndHead) {
   EXPECT_EQ(merged.out[0], 2.0f);
   EXPECT_TRUE(std::isnan(merged.out[1]));
   EXPECT_EQ(merged.out[2], kInfinity);
-  EXPECT_EQ(merged.out[3], 6.0f);  // a has seen nothing here.
+  EXPECT_EQ(merged.out[3], 6.0f);  // a has no visible key here.
 }
 
-// −inf would look as if nothing had been seen.
+// −inf would mean that no key was visible.
 TEST(MergePartialsTest, AnLseThatFp32DoesNotHoldIsNaN) {
   for (const float lse : {3e38f, -3e38f}) {
     const Part part = {1, 1, 1, {5}, {lse}, {}};
@@ -218,7 +218,7 @@ TEST(MergePartialsTest, AnLseThatFp32DoesNotHoldIsNaN) {
   }
 }
 
-// Partials of keys that a finite number masks: 30 keys and 10, whose scores are all −1e9.
+// Partials of keys that a finite number masks: 30 keys and 10, all with score −1e9.
 TEST(MergePartialsTest, PartialsOfACoarseLseWeighByTheirRests) {
   for (const float score : {-1e9f, -3.4028235e38f, 1e7f}) {
     const float a = score + std::log(30.0f), b = score + std::log(10.0f);
@@ -242,7 +242,7 @@ TEST(MergePartialsTest, ACoarseLseWithoutItsRestIsRefusedWhereItCounts) {
   };
   EXPECT_EQ(DetailOf(check()).reason, "LSE_TOO_COARSE");
   EXPECT_EQ(DetailOf(check()).fields[0].field, "partials[1].lse.values[1]");
-  for (const float lse : {5.0f, -2e9f, -kInfinity}) {  // One of both has all of the row.
+  for (const float lse : {5.0f, -2e9f, -kInfinity}) {  // One of the two parts has the whole row.
     other.lse[1] = lse;
     EXPECT_TRUE(check().ok()) << lse << ": " << check();
   }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kHalfUlp = 0x1p-24;
 
-// Of vectors of 2 numbers, whose product may be off by 2 half ulp of its sizes.
+// For vectors of 2 numbers, whose product may have an error of 2 half ulps of its sizes.
 PairSizes Sizes() {
   PairSizes sizes;
   sizes.head_dim = sizes.value_dim = 2;
@@ -23,7 +23,7 @@ TEST(PairErrorTest, AWeightIsOffByItsExponent) {
   sizes.product = 4;  // Two roundings in its sum and one by the scale.
   sizes.addends = 5;
   EXPECT_DOUBLE_EQ(ErrorOfPair(sizes).weight, 0.5 * (12 + 5 + 3) * kHalfUlp);
-  sizes.slope = 0.25;  // A soft cap takes that much of what the product is off.
+  sizes.slope = 0.25;  // A soft cap reduces the product's error to this fraction.
   EXPECT_DOUBLE_EQ(ErrorOfPair(sizes).weight, 0.5 * (3 + 5 + 3) * kHalfUlp);
   sizes.kept = 2;
   EXPECT_DOUBLE_EQ(ErrorOfPair(sizes).weight, (3 + 5 + 3) * kHalfUlp);
@@ -31,7 +31,7 @@ TEST(PairErrorTest, AWeightIsOffByItsExponent) {
   EXPECT_EQ(ErrorOfPair(sizes).d_score, 0);
 }
 
-// An exponent of 120 would allow anything.
+// An exponent of 120 would permit anything.
 TEST(PairErrorTest, AdditionsChangeNoMoreThanAnEighth) {
   PairSizes sizes = Sizes();
   sizes.addends = 0x1p21 - 3;
@@ -59,7 +59,7 @@ TEST(PairErrorTest, WhatIsLeftIsOffByItsWeight) {
   EXPECT_DOUBLE_EQ(ErrorOfPair(sizes).d_score, 0.5 * 8 * 3 * kHalfUlp);
   EXPECT_DOUBLE_EQ(ErrorOfPair(sizes).d_bias, 0.5 * 8 * 3 * kHalfUlp);
   sizes.capped = true;
-  sizes.slope = 0;  // Which is 1 − t².
+  sizes.slope = 0;  // The slope is 1 − t².
   EXPECT_DOUBLE_EQ(ErrorOfPair(sizes).d_score, 0.5 * 8 * 6 * kHalfUlp);
 }
 

@@ -23,7 +23,7 @@ void MergeInto(Partial& a, const Partial& b) {
   Merge(a.state, absl::MakeSpan(a.sum), b.state, absl::MakeConstSpan(b.sum));
 }
 
-// A partial of a few keys with random scores; values between 1 and 2, so that nothing cancels.
+// A partial of a few keys with random scores. Values are between 1 and 2, so that nothing cancels.
 Partial RandomPartial(std::mt19937& random) {
   std::uniform_real_distribution<float> score(-40.0f, 40.0f), value(1.0f, 2.0f);
   Partial partial;
@@ -45,7 +45,7 @@ int64_t UlpsApart(float a, float b) {
   return std::abs(static_cast<int64_t>(x) - y);
 }
 
-// Merges in a random order and a random grouping: two of those left are joined until one is.
+// Repeatedly merges two of the remaining partials in random order, until one is left.
 Partial MergeAtRandom(std::vector<Partial> parts, std::mt19937& random) {
   while (parts.size() > 1) {
     std::shuffle(parts.begin(), parts.end(), random);
@@ -96,7 +96,7 @@ TEST(PartialTest, TheIdentityChangesNoBitOnEitherSide) {
   std::mt19937 random(7);
   const Partial some = RandomPartial(random);
   Partial nothing;
-  nothing.sum.assign(kDim, std::nanf(""));  // What lies there is never read.
+  nothing.sum.assign(kDim, std::nanf(""));  // This content is never read.
   Partial left = some;
   MergeInto(left, nothing);
   Partial right = nothing;
@@ -150,7 +150,7 @@ TEST(PartialTest, ASinkIsOneMoreScoreWithoutAValue) {
   }
 }
 
-// Also where every score was below the range of fp32: beside a sink their weight is 0.
+// Also if every score is below the range of fp32: beside a sink their weight is 0.
 TEST(PartialTest, ASinkAloneIsTheLse) {
   FinishRule rule;
   rule.sink = -7.5f;
@@ -184,7 +184,7 @@ TEST(PartialTest, BaseTwoAndDropoutChangeTheirOwnOutputOnly) {
   EXPECT_EQ(Finish(RowState(), partial.sum, absl::MakeSpan(out), rule), -kInfinity);
 }
 
-// Which would look as if nothing had been seen.
+// Otherwise it would look as if no key was visible.
 TEST(PartialTest, AnLseBelowTheRangeOfFp32IsLost) {
   std::vector<float> out(kDim), sum(kDim, 2.0f);
   FinishRule rule;

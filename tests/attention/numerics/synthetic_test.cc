@@ -12,7 +12,7 @@ namespace {
 
 using Words = std::array<uint32_t, 4>;
 
-// The known answers published with the generator (Random123, kat_vectors, "philox4x32 10").
+// Known answers published with the generator (Random123, kat_vectors, "philox4x32 10").
 TEST(PhiloxTest, KnownAnswers) {
   EXPECT_EQ(Philox4x32({0, 0, 0, 0}, {0, 0}),
             (Words{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
@@ -30,7 +30,7 @@ TEST(SyntheticTest, TheElementIsTheTopByteOfTheDocumentedBlock) {
   EXPECT_EQ(SyntheticValue(seed, TensorId::kK, row, 3, 9), expected);
 }
 
-// Numbers that another implementation can compare with; also in docs/reference/numerics.md.
+// Numbers for comparison with other implementations; also in docs/reference/numerics.md.
 TEST(SyntheticTest, FirstElementsOfSeed1) {
   const auto first = [](TensorId tensor) {
     std::vector<float> values;

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// long double has 64 bits, and the products below are exact to 2^-60 of themselves.
+// long double has 64 bits, so the products below have a relative error of at most 2^-60.
 constexpr long double kLog2e = 1.442695040888963407359924681001892137L;
 
 TEST(WideLseTest, ARoundedLseAndItsRestAreTheWhole) {

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// Two plans whose tasks take as long differ by what they send.
+// Two plans with equal task times differ in the bytes sent.
 TEST(ChooseExecutionTest, OfEqualWorkTheOneThatSendsLessIsTaken) {
   Execution wanted;
   wanted.world_size = 2;
@@ -24,7 +24,7 @@ TEST(ChooseExecutionTest, OfEqualWorkTheOneThatSendsLessIsTaken) {
   }
 }
 
-// Predicted times err, bytes do not.
+// Predicted times have errors; bytes have none.
 TEST(ChooseExecutionTest, OfWaysThatAreAlikeTheOneThatSendsLessIsTaken) {
   Execution wanted;
   wanted.world_size = 2;
@@ -65,7 +65,7 @@ TEST(ChooseExecutionTest, ASmallJobStaysOnOneWorkerAndALargeOneIsShared) {
   EXPECT_EQ(large->front().execution.layout, Layout::kZigzag);
 }
 
-// Predictions stay what they were; what is expected follows jobs.
+// Predictions stay the same; expected times follow the measurements of jobs.
 TEST(ChooseExecutionTest, WhatJobsHaveShownDecidesAmongPredictions) {
   const AttentionSpec spec = CostSpec(16384, 16384, true);
   Choice choice = Offer({1, 2});
@@ -94,7 +94,7 @@ TEST(ChooseExecutionTest, WhatJobsHaveShownDecidesAmongPredictions) {
   EXPECT_EQ(candidates->front().execution.world_size, 2) << "by another pace nothing was shown";
 }
 
-// A bound by what is predicted would rule out what jobs have shown to be faster.
+// A bound by predictions alone would exclude plans that were measured to be faster.
 TEST(ChooseExecutionTest, AGroupThatHasShownThatItIsFasterIsLookedAt) {
   const AttentionSpec spec = CostSpec(256, 256, false);
   Choice choice = Offer({1, 2});
@@ -122,7 +122,7 @@ TEST(ChooseExecutionTest, WhatWasNotTakenSaysWhyAndIsNoFaster) {
   for (size_t i = 1; i < candidates->size(); ++i) {
     EXPECT_NE((*candidates)[i].rejected, "");
     EXPECT_GE(1.08 * (*candidates)[i].cost.seconds, candidates->front().cost.seconds);
-    // Who sent nothing and who was not looked at are told apart.
+    // Candidates that send nothing differ from candidates that were not counted.
     EXPECT_EQ((*candidates)[i].rejected.find("not counted") == std::string::npos,
               !(*candidates)[i].cost.bytes_sent.empty());
   }
@@ -181,7 +181,7 @@ TEST(ChooseExecutionTest, DegreesAreMetOrRefused) {
   EXPECT_EQ(ring->front().execution.world_size, 4);
 }
 
-// Many heads on a slow link: exchanging heads sends less than a ring of keys.
+// Many heads on a slow link: an exchange of heads sends less than a ring of keys.
 TEST(ChooseExecutionTest, AutoTakesAnExchangeWhereItSendsLess) {
   AttentionSpec spec = CostSpec(8192, 8192, false);
   spec.q_heads = spec.kv_heads = 16;
@@ -193,17 +193,18 @@ TEST(ChooseExecutionTest, AutoTakesAnExchangeWhereItSendsLess) {
   ASSERT_TRUE(candidates.ok());
   EXPECT_EQ(candidates->front().execution.ulysses_degree, 8);
   EXPECT_EQ(candidates->front().execution.strategy, Strategy::kUlysses);
-  // Few queries over many keys: they travel, and the keys stay.
+  // Few queries over many keys: the queries travel, and the keys stay.
   const auto few = ChooseExecution(CostSpec(64, 65536, false), wanted, choice);
   ASSERT_TRUE(few.ok());
   EXPECT_EQ(few->front().execution.strategy, Strategy::kRingPassQ);
-  // On a link of which only the latency counts, in as few steps as they can.
+  // On a link whose latency dominates, the plan with the fewest steps wins.
   const auto quick = ChooseExecution(CostSpec(64, 65536, false), wanted, Offer({8}));
   ASSERT_TRUE(quick.ok());
   EXPECT_EQ(quick->front().execution.strategy, Strategy::kTree);
 }
 
-// Six heads on four ranks: two heads for some by whole heads, one and a half for all by units.
+// Six heads on four ranks: with whole heads some ranks have two; with units each has one and a
+// half.
 TEST(ChooseExecutionTest, HeadsAreDealtByCost) {
   AttentionSpec spec = CostSpec(4096, 4096, false);
   spec.q_heads = 6;
@@ -223,7 +224,7 @@ TEST(ChooseExecutionTest, HeadsAreDealtByCost) {
   EXPECT_GT(Sum(units.cost.bytes_sent), Sum(whole.cost.bytes_sent));
 }
 
-// A schedule of 32 ranks takes about 10 ms to look at. 65,536 tokens are sent in 30 ms.
+// Planning for 32 ranks takes about 10 ms a schedule. Sending 65,536 tokens takes 30 ms.
 TEST(ChooseExecutionTest, LargeGroupsAreNotSearchedForLongerThanItCouldSave) {
   Execution wanted;
   wanted.world_size = 32;
@@ -245,7 +246,7 @@ TEST(ChooseExecutionTest, LargeGroupsAreNotSearchedForLongerThanItCouldSave) {
             0u);
 }
 
-// The first is within 1 % of evenly shared work and sends 496 MB, 0.5 s of links.
+// The first candidate's work is even within 1 %, but it sends 496 MB, 0.5 s of link time.
 TEST(ChooseExecutionTest, ALongJobOfALargeGroupIsSearchedForTheWayThatSendsLeast) {
   Execution wanted;
   wanted.world_size = 32;
@@ -320,7 +321,7 @@ TEST(ChooseExecutionTest, TheRefusalNamesTheOptionsThatExcludeEachOther) {
   EXPECT_EQ(refused(wanted), "no way to run the job fits ring_degree and bf16_partials");
   wanted.ring_degree = 0;
   wanted.ulysses_degree = 2;
-  wanted.layout = Layout::kZigzag;  // Has no part in it.
+  wanted.layout = Layout::kZigzag;  // A layout that takes no part in it.
   EXPECT_EQ(refused(wanted), "no way to run the job fits ulysses_degree and bf16_partials");
   wanted.world_size = 4;
   EXPECT_EQ(refused(wanted), "no way to run the job fits ulysses_degree and bf16_partials");
@@ -328,7 +329,7 @@ TEST(ChooseExecutionTest, TheRefusalNamesTheOptionsThatExcludeEachOther) {
   wanted.head_deal = HeadAssignment::kUnits;
   EXPECT_EQ(refused(wanted), "no way to run the job fits head_deal and bf16_partials");
   wanted.world_size = 0;
-  wanted.ulysses_degree = 2;  // Each of both excludes bf16_partials.
+  wanted.ulysses_degree = 2;  // Each of the two excludes bf16_partials.
   EXPECT_EQ(refused(wanted),
             "no way to run the job fits ulysses_degree and head_deal and bf16_partials");
 }
@@ -339,10 +340,10 @@ TEST(ChooseExecutionTest, WaysThatAddUpByRankAreNotServedToDeterministicJobs) {
   spec.deterministic = true;
   spec.q_heads = 6;
   spec.kv_heads = 3;
-  Execution grid;  // Of the ways on four ranks only 2 × 2 has such rings.
+  Execution grid;  // On four ranks, only the 2 × 2 execution has such rings.
   grid.world_size = 4;
   grid.ring_degree = 2;
-  Execution pinned;  // To the ranks of a kept state.
+  Execution pinned;  // Pinned to the ranks of a kept state.
   pinned.strategy = Strategy::kUlysses;
   pinned.world_size = 2;
   for (const Execution& wanted : {grid, pinned}) {

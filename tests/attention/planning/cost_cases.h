@@ -30,7 +30,7 @@ inline Choice Offer(std::vector<int32_t> sizes) {
   return choice;
 }
 
-// Of the first way to resolve what `open` leaves open.
+// The cost of the first execution that resolves `open`.
 inline Cost CostOf(const AttentionSpec& spec, const Execution& open, Layout layout, int32_t size,
                    const Rates& rates = {}) {
   PlanOptions options;

@@ -18,7 +18,7 @@ TEST(CostModelTest, EveryPlanDoesTheSameWork) {
   for (const Layout layout : {Layout::kContiguous, Layout::kZigzag, Layout::kStriped}) {
     for (const int32_t size : {1, 2, 3, 8}) {
       const Cost cost = CostOf(spec, Strategy::kRotateKv, layout, size);
-      // Pairs of stripes are an estimate (attention/sharding/visible_pairs.h).
+      // Pairs of stripes are estimated (attention/sharding/visible_pairs.h).
       const int64_t slack = layout == Layout::kStriped ? pairs / 1000 : 0;
       EXPECT_NEAR(Sum(cost.visible_pairs), pairs, slack) << size;
       EXPECT_EQ(cost.bytes_sent.size(), static_cast<size_t>(size));
@@ -75,11 +75,11 @@ TEST(CostModelTest, TransfersHideUnderTasksAndTheLongerOneCounts) {
   const double work = 1024.0 * 2048 * 8 * rates.pair_seconds;
   rates.link_bytes_per_second = 1e15;
   EXPECT_NEAR(PredictCost(request, rates)->seconds, work, work * 1e-6);
-  rates.link_bytes_per_second = 1;  // Two steps; the transfer of the first one is all that counts.
+  rates.link_bytes_per_second = 1;  // Two steps; only the first one's transfer counts.
   EXPECT_NEAR(PredictCost(request, rates)->seconds, 1024 * 2 * 128 * 2 + work / 2, 1);
 }
 
-// By any rank of a grid of 2 × 2.
+// The most bytes that a rank of a 2 × 2 grid sends.
 int64_t MostSentByGrid(const AttentionSpec& spec) {
   Execution grid;
   grid.strategy = Strategy::kUlyssesRing;
@@ -102,8 +102,7 @@ TEST(CostModelTest, EveryStrategySendsWhatItsFormulaSays) {
     return *std::max_element(cost.bytes_sent.begin(), cost.bytes_sent.end());
   };
   EXPECT_EQ(most(Strategy::kRingPassQ), 3 * (q + partial));
-  // Two key/value heads over four ranks: each is wanted by two of them, and one of the four is
-  // here.
+  // Two key/value heads over four ranks: two ranks need each head, and one of the four is here.
   EXPECT_EQ(most(Strategy::kUlysses), 3 * (q + out) / 4 + 3 * kv / 2);
   EXPECT_EQ(most(Strategy::kTree), 3 * (q + partial));
   const int64_t rounded = rows * 8 * (64 * 2 + 2 * 4);
@@ -113,7 +112,7 @@ TEST(CostModelTest, EveryStrategySendsWhatItsFormulaSays) {
   }
   // The first resolution is a ring of 2 × 2.
   EXPECT_EQ(Sum(CostOf(spec, Strategy::kDoubleRing, Layout::kContiguous, 4).bytes_sent), 12 * kv);
-  // Half of everything in the exchange and home; then one hop of half the heads of two shards.
+  // Half of everything in the exchange and back; then one hop of half the heads of two shards.
   EXPECT_EQ(MostSentByGrid(spec), (q + kv + out) / 2 + kv);
 }
 
@@ -135,18 +134,18 @@ TEST(CostModelTest, GradientsSendWhatTheirFormulasSay) {
   // The first resolution is a ring of 2 × 2.
   EXPECT_EQ(Sum(CostOf(spec, Strategy::kDoubleRing, Layout::kContiguous, 4).bytes_sent),
             12 * (kv + dkv));
-  // Half of everything in the exchange and home, gradients of queries rounded; and half the heads
-  // of two shards one hop on, their gradients home.
+  // Half of everything in the exchange and back, with rounded gradients of queries; and half the
+  // heads of two shards one hop further, with their gradients back.
   EXPECT_EQ(MostSentByGrid(spec), (q_grad + kv + dkv + dq / 2) / 2 + kv + dkv);
-  // Key/value heads of one rank each: their gradients go home rounded. Two ranks to each of two
-  // heads: both send sums.
+  // One rank per key/value head: the gradients are sent home rounded. Two ranks per head: both send
+  // sums.
   EXPECT_EQ(most(Strategy::kUlysses), 3 * (q_grad + dq / 2) / 4 + 3 * (kv + dkv) / 2);
   spec.kv_heads = 4;
   EXPECT_EQ(most(Strategy::kUlysses), 3 * (q_grad + dq / 2 + 2 * kv + 2 * kv) / 4);
 }
 
-// Of the five products of a backward pass, the pass for queries makes three and that for keys four;
-// an exchange of heads leaves all to one pass.
+// A backward pass has five products. The pass for queries computes three and the pass for keys
+// four. An exchange of heads needs only one pass.
 TEST(CostModelTest, DeterministicGradientsCountTheProductsThatTheirPassesMake) {
   AttentionSpec spec = CostSpec(4096, 4096, true);
   spec.operation = Operation::kGradients;
@@ -174,12 +173,12 @@ TEST(CostModelTest, RowsOfTasksCountBesideTheirPairs) {
   EXPECT_NEAR(of_pairs, 8 * 1024 * 1025 / 2 * rates.pair_seconds, 1e-9);
   rates.row_seconds = 3e-7;
   EXPECT_NEAR(seconds(rates) - of_pairs, 8 * 1024 * 3e-7, 1e-9);
-  // Each rank attends to its own keys and, but for the first, to the other's.
+  // Each rank attends to its own keys and, except for the first, to the other's.
   EXPECT_EQ(CostOf(spec, Strategy::kRotateKv, Layout::kContiguous, 2).task_rows,
             (std::vector<int64_t>{8 * 512, 2 * 8 * 512}));
 }
 
-// Of one rank, in keys × key/value heads.
+// For one rank, in keys × key/value heads.
 int64_t KeysOf(const AttentionSpec& spec) {
   return Sum(CostOf(spec, Strategy::kRotateKv, Layout::kContiguous, 1).task_keys);
 }
@@ -193,7 +192,7 @@ TEST(CostModelTest, KeysOfTasksCountBesideTheirPairs) {
   EXPECT_DOUBLE_EQ(seconds(Strategy::kRotateKv, 1), 8 * 65536 * 5e-9) << "a row of 8 heads";
   rates.key_seconds = 1e-7;
   EXPECT_DOUBLE_EQ(seconds(Strategy::kRotateKv, 1), 8 * 65536 * 5e-9 + 2 * 65536 * 1e-7);
-  // The rank that has the row reads all keys, or each its own.
+  // Either the rank that has the row reads all keys, or each rank reads its own.
   rates.link_bytes_per_second = 1e15;
   rates.step_seconds = rates.job_seconds = rates.overlap_loss = 0;
   EXPECT_NEAR(seconds(Strategy::kRotateKv, 2), 8 * 65536 * 5e-9 + 2 * 65536 * 1e-7, 1e-9);
@@ -205,13 +204,14 @@ TEST(CostModelTest, KeysOfTasksCountBesideTheirPairs) {
 TEST(CostModelTest, KeysThatNoRowOfATaskSeesAreNotRead) {
   AttentionSpec spec = CostSpec(16, 65536, true);
   EXPECT_EQ(KeysOf(spec), 2 * 65536);
-  spec.masks[0].window_left = 255;  // The last row sees 256 keys, the first 15 earlier ones.
+  // The last row sees 256 keys; the first row sees 15 earlier ones.
+  spec.masks[0].window_left = 255;
   EXPECT_EQ(KeysOf(spec), 2 * (256 + 15));
-  spec.masks[0].always_visible = 16;  // At the other end.
+  spec.masks[0].always_visible = 16;  // Keys at the other end.
   EXPECT_EQ(KeysOf(spec), 2 * (16 + 256 + 15));
   spec.masks[0].query_heads = {0, 1, 2, 3};  // Rows of the other key/value head see all keys.
   EXPECT_EQ(KeysOf(spec), 16 + 256 + 15 + 65536);
-  // Two sequences, each with keys of its own, and so many that a task has several.
+  // Two sequences with separate keys, and so many that a task has several.
   spec = CostSpec(1, 1000, false);
   spec.sequences.push_back({1, 500, "", 0, 0});
   EXPECT_EQ(KeysOf(spec), 2 * 1500);
@@ -221,7 +221,7 @@ TEST(CostModelTest, KeysThatNoRowOfATaskSeesAreNotRead) {
   EXPECT_EQ(KeysOf(spec), 2 * 1000 * 256);
 }
 
-// One row over many keys is bound by reading them, which ranks share in a tree.
+// One row over many keys is limited by reading them. In a tree, ranks share this work.
 TEST(CostModelTest, RanksShareTheKeysOfAFewRows) {
   const AttentionSpec spec = CostSpec(1, 8192, false);
   Choice choice = Offer({1, 2});

@@ -1,4 +1,4 @@
-// What ChooseExecution says of ways that could not save anything, for who asks.
+// ChooseExecution reports candidates that could not save time, if the caller requests all.
 #include <map>
 #include <string>
 #include <utility>
@@ -35,7 +35,7 @@ TEST(CountedWaysTest, WhatCannotBeTakenIsCountedAndNotTaken) {
   }
 }
 
-// By strategy and layout, what is said of what is never taken unasked.
+// By strategy and layout: the reason of candidates that are used only on request.
 std::map<std::pair<Strategy, Layout>, std::string> Aside(const AttentionSpec& spec,
                                                          const Execution& wanted) {
   Choice choice = Offer({1, 2, 4});

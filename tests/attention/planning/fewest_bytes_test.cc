@@ -1,4 +1,4 @@
-// Whether queries or keys travel: what is fewer bytes, where bytes are what counts.
+// If bytes dominate, the side with fewer bytes travels: queries or keys.
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,7 +9,7 @@
 namespace annulus {
 namespace {
 
-// Whether a way is taken that moves queries, of those of four ranks that exchange no heads.
+// True if the chosen execution moves queries. Candidates: four ranks without an exchange of heads.
 bool QueriesTravel(const AttentionSpec& spec) {
   Execution wanted;
   wanted.world_size = wanted.ring_degree = 4;
@@ -24,7 +24,7 @@ bool QueriesTravel(const AttentionSpec& spec) {
   return taken == Strategy::kRingPassQ || taken == Strategy::kTree;
 }
 
-// Of a row: K and V; Q, and the partial that comes home, of fp32 with two sums.
+// Bytes per row: K and V; Q and the returned partial, in fp32 with two sums.
 TEST(FewestBytesTest, QueriesTravelWhereTheyAndTheirPartialsAreFewer) {
   for (const auto& [q_heads, kv_heads] : {std::pair(8, 2), {8, 8}, {8, 1}}) {
     AttentionSpec spec = CostSpec(0, 8192, false);
@@ -39,7 +39,7 @@ TEST(FewestBytesTest, QueriesTravelWhereTheyAndTheirPartialsAreFewer) {
   }
 }
 
-// Of gradients, rows of queries travel with what is of them, and come back with dq.
+// For gradients, query rows travel with their inputs and return with dq.
 TEST(FewestBytesTest, OfGradientsTooTheFewerBytesTravel) {
   for (const auto& [q_heads, kv_heads] : {std::pair(8, 2), {8, 8}, {8, 1}}) {
     AttentionSpec spec = CostSpec(0, 8192, false);

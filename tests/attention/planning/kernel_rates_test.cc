@@ -50,7 +50,7 @@ TEST(KernelRatesTest, WorkTakesWhatItsPairsRowsAndKeysTake) {
   EXPECT_EQ(SecondsOf({7, 3, 2}, Scaled(rate, 0.5)), (14 + 90 + 1000) / 2);
 }
 
-// Five products where a forward pass has two.
+// Five products instead of a forward pass' two.
 TEST(KernelRatesTest, GradientsThatWereNotMeasuredTakeAsLongAsALargerDimension) {
   AttentionSpec spec = Of(128);
   spec.operation = Operation::kGradients;

@@ -1,5 +1,5 @@
-// What becomes of ways that would take too long to plan: deterministic gradients in one pass meet
-// each run of keys tile by tile of queries, and ranks that are striped share every sequence.
+// Executions that would take too long to plan: deterministic gradients in one pass meet each run of
+// keys by tiles of queries, and striped ranks share every sequence.
 
 #include "absl/strings/str_cat.h"
 #include "attention/mask/mask.h"
@@ -43,7 +43,7 @@ int64_t TasksOf(const AttentionSpec& spec, const Execution& wanted) {
   return tasks;
 }
 
-// 2 heads, each of which goes through all tiles and all stripes.
+// 2 heads; each meets all tiles and all stripes.
 TEST(PlanningLimitsTest, EveryTileOfQueriesMeetsEveryStripe) {
   EXPECT_EQ(TasksOf(Gradients(1 << 14, 2), Striped(1024)), 2 * 64 * 16);
 }
@@ -74,7 +74,7 @@ TEST(PlanningLimitsTest, AutoTakesAnotherWay) {
   EXPECT_TRUE(refused);
 }
 
-// Heads with masks of their own, in any way.
+// Heads with separate masks.
 TEST(PlanningLimitsTest, ALayoutThatNoWayServesIsNamed) {
   AttentionSpec spec = Gradients(1 << 26, 8);
   for (int32_t head = 0; head < 8; ++head) {
@@ -108,7 +108,7 @@ TEST(PlanningLimitsTest, AMillionTokensOnEightRanksAreServed) {
   }
 }
 
-// Four ranks may share so many sequences, and sixteen may not.
+// The limit allows this many sequences for four ranks, but not for sixteen.
 TEST(PlanningLimitsTest, StripesOfManySequencesAreForFewRanks) {
   AttentionSpec spec = CostSpec(16, 16, true);
   spec.sequences.assign(4096, {16, 16, "", 0, 0});

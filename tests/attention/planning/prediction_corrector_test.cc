@@ -44,7 +44,8 @@ TEST(ShownWaysTest, TheMedianOfTheLatestRunsSays) {
   EXPECT_EQ(ways.FactorOf(kRing, kForward, 1e-3, 1), 0.25);
 }
 
-// So that one that has shown what it takes is not compared with the hopes of one that has not.
+// Otherwise a measured execution would be compared with the optimistic prediction of an unmeasured
+// one.
 TEST(ShownWaysTest, AWayWithoutRunsIsTakenToBeAsTheOthers) {
   PredictionCorrector ways;
   AddRuns(&ways, kRing, 5, 1.5);
@@ -66,7 +67,7 @@ TEST(ShownWaysTest, SizesOperationsLengthsAndPacesAreApart) {
   EXPECT_DOUBLE_EQ(ways.FactorOf(kRing, kForward, 1e-3, 0.9), 2);
 }
 
-// No way is to look better than another because it is a little longer.
+// A slightly greater length must not make an execution look better.
 TEST(ShownWaysTest, NeighboursInLengthSpeakForOneAnother) {
   PredictionCorrector ways;
   for (int i = 0; i < 4; ++i) ways.Add(kRing, kForward, 1.0, 2.0, 1);

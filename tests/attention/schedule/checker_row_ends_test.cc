@@ -1,4 +1,4 @@
-// The checker and schedules as a device that reads staging and a kernel that ends rows run them.
+// The checker on schedules for a device that reads staging and a kernel that ends rows.
 
 #include <algorithm>
 #include <functional>
@@ -20,7 +20,7 @@
 namespace annulus {
 namespace {
 
-// A group's schedules in that form.
+// A group's schedules in this form.
 struct Ended {
   Ended(const BuiltCase& built, int32_t parts_of_step) : built(built) {
     for (const RankSchedule& rank : built.ranks) {
@@ -35,7 +35,7 @@ struct Ended {
     return PlanArena(rank, BlockLayout(built.spec), 4, staged);
   }
   absl::Status Check() const { return CheckSchedule(built.request, ranks, placements, in_staging); }
-  // Of a damaged schedule.
+  // Checks a damaged schedule with memory planned again.
   absl::Status CheckPlacedAgain() {
     for (size_t r = 0; r < ranks.size(); ++r) placements[r] = Place(ranks[r], in_staging[r]);
     return Check();
@@ -54,10 +54,10 @@ struct Ended {
   std::vector<std::vector<bool>> in_staging;
 };
 
-// Draws what it checks, and tells what it has met.
+// Checks random forms and records which it has covered.
 class Forms {
  public:
-  // Of a job on a plan that is drawn, whole and in parts.
+  // Checks a job on a random plan, whole and in parts.
   void Check(const AttentionSpec& spec, int32_t world, Strategy strategy) {
     const std::vector<PlanOptions> plans = TestPlans(world);
     const auto plan = static_cast<size_t>(Below(static_cast<int64_t>(plans.size())));
@@ -110,8 +110,8 @@ TEST(CheckerRowEndsTest, AcceptsEveryStrategyInThisForm) {
 
 class Damaged : public testing::Test {
  protected:
-  // One rank, causal, in three parts: rows that meet several tasks.
-  // `placed_again`: after the damage, which names buffers that there are.
+  // One rank, causal, in three parts: rows that meet several tasks. `placed_again`: memory is
+  // planned after the damage, which uses existing buffers only.
   std::string RuleBroken(const std::function<void(Ended&)>& damage, bool placed_again = true) {
     const BuiltCase built(
         {SmallSpec(4, 2, {Lengths(24, 24)}, Causal()), TestPlans(1)[0], Strategy::kRingPassKv});
@@ -126,8 +126,8 @@ class Damaged : public testing::Test {
     mask.causal = true;
     return mask;
   }
-  // The one task as two, of the first keys and of the others: rows begin in the first and end in
-  // the second, which their last keys are in.
+  // Splits the one task by keys: rows begin in the first part and end in the second, which has
+  // their last keys.
   static void SplitKv(Ended& ended) {
     std::vector<Task>& tasks = ended.ranks[0].steps[0].tasks;
     std::vector<Task> cut;

@@ -1,5 +1,5 @@
-// Schedules written by hand, of a shape that no builder makes yet: queries travel, partials come
-// home and merge there. The checker and the drifting ranks must know them too.
+// Schedules written by hand, in a form that no builder makes yet: queries travel, partials return
+// home and merge there. The checker and the drifting ranks must support it too.
 
 #include "tests/attention/checker/checker.h"
 
@@ -121,7 +121,7 @@ TEST(CheckerTest, AFinishBeforeTheMergeIsRefused) {
             "a visible key is never attended");
 }
 
-// Wrong in some runs only: a test that runs it once can pass by luck.
+// Wrong in some runs only: a test with one run may pass by chance.
 TEST(CheckerTest, APartialThatLeavesInTheStepThatComputesItIsRefused) {
   EXPECT_EQ(RuleBroken([](auto& ranks) {
               for (RankSchedule& rank : ranks) {

@@ -24,7 +24,7 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 
 struct Wire {
   std::deque<std::pair<int32_t, Transfer>> sends, receives;  // Step, transfer.
-  int64_t rows_moved = 0;                                    // Of the pair in front.
+  int64_t rows_moved = 0;                                    // For the first pair.
 };
 
 class Group {
@@ -73,7 +73,8 @@ class Group {
   const Step& StepOf(int32_t r) const { return ranks_[r].steps[states_[r].step]; }
   const Block& BlockOf(int32_t r, int32_t buffer) const { return ranks_[r].buffers[buffer]; }
 
-  // The number at (row, section, head) of a buffer: with dim 1, one per head in each section.
+  // The number at (row, section, head) of a buffer. With dim 1, a head has one number in each
+  // section.
   double& At(int32_t r, int32_t buffer, int64_t row, int section, int32_t head) {
     const Block& block = BlockOf(r, buffer);
     const int32_t heads = block.head_end - block.head_begin;
@@ -86,7 +87,7 @@ class Group {
     return arenas_[r].at(bytes / 4 + head - block.head_begin);
   }
 
-  // The same of a gradient of a bias, by columns.
+  // Like At, for a bias gradient, by columns.
   double& ColumnAt(int32_t r, int32_t buffer, int64_t row, int32_t head, int64_t column) {
     const Block& block = BlockOf(r, buffer);
     const int32_t heads = block.head_end - block.head_begin;

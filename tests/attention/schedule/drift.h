@@ -8,12 +8,11 @@
 
 namespace annulus {
 
-// Runs a group's schedules in fp64 on the memory that their placements give, ranks drifting apart
-// as far as their transfers allow: at every moment one possible thing happens, drawn by `seed` — a
-// rank starts a step, runs its next task or ends the step, or one row of a transfer moves. The n-th
-// send from a to b meets the n-th receive from a at b, whatever their steps, as in a communicator.
-// Memory starts as NaN. OK when every output equals attention computed from its formula; else what
-// went wrong.
+// Runs a group's schedules in fp64 in the memory of their placements. Ranks drift apart as far as
+// transfers allow: at each moment one possible event, drawn by `seed`, happens. A rank starts a
+// step, runs its next task or ends the step, or one row of a transfer moves. The n-th send from a
+// to b matches the n-th receive from a at b in any step, as in a communicator. Memory starts as
+// NaN. OK if every output equals attention by its formula; otherwise the error.
 absl::Status RunDrifting(const BuiltCase& built, const std::vector<RankSchedule>& ranks,
                          const std::vector<ArenaPlan>& placements, uint64_t seed);
 

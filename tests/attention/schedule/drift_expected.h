@@ -9,14 +9,14 @@
 
 namespace annulus {
 
-// What outputs hold, by the formulas, for the inputs of drift_numbers.h.
+// Expected outputs by the formulas, for the inputs of drift_numbers.h.
 class ExpectedOutputs {
  public:
   explicit ExpectedOutputs(const BuiltCase& built) : built_(built), pairs_(built.spec) {}
 
   // Packed rows.
   bool Sees(int64_t q_row, int64_t k_row, int32_t head) const;
-  // An output at a packed row and head, by section; a gradient of a bias by column.
+  // An output at a packed row and head, by section. For a bias gradient: by column.
   std::vector<double> At(BlockKind kind, int64_t row, int32_t head) const;
 
  private:

@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// Sections of a block's row.
+// The number of sections of a block's row.
 inline int SectionsOf(BlockKind kind) {
   switch (kind) {
     case BlockKind::kQ:
@@ -18,8 +18,8 @@ inline int SectionsOf(BlockKind kind) {
     case BlockKind::kDqOut:
     case BlockKind::kDSinkOut:
       return 1;
-    case BlockKind::kPairs:  // What they say is not looked at.
-    case BlockKind::kDBias:  // Columns.
+    case BlockKind::kPairs:  // Content is not used.
+    case BlockKind::kDBias:  // Has columns instead of sections.
       return 0;
     case BlockKind::kPartial:
     case BlockKind::kBf16Partial:  // Not rounded here.
@@ -31,18 +31,17 @@ inline int SectionsOf(BlockKind kind) {
   }
 }
 
-// Inputs are functions of the packed row and the head, so that any mix-up of rows changes the
-// result.
+// Inputs are functions of the packed row and the head, so that confused rows change the result.
 inline double QueryAt(int64_t row, int32_t head) { return std::sin(1.3 * row + 0.7 * head); }
 inline double KeyAt(int64_t row, int32_t head) { return std::cos(0.9 * row - 0.4 * head); }
 inline double ValueAt(int64_t row, int32_t head) { return std::sin(0.37 * row * row + head); }
-// Of gradients: numbers as good as any.
+// For gradients: arbitrary numbers.
 inline double OutAt(int64_t row, int32_t head) { return std::cos(0.2 * row + head); }
 inline double LseAt(int64_t row, int32_t head) { return 1 + std::sin(0.8 * row - head); }
 inline double OutGradientAt(int64_t row, int32_t head) { return std::sin(1.1 * row - 0.3 * head); }
 inline double LseGradientAt(int64_t row, int32_t head) { return std::cos(1.7 * row + 0.6 * head); }
 
-// The number of a block that a rank is given.
+// The element of an input block.
 inline double InputAt(BlockKind kind, int section, int64_t row, int32_t head) {
   using Number = double (*)(int64_t, int32_t);
   constexpr Number kQueryGradient[] = {QueryAt, OutGradientAt, LseAt, LseGradientAt};
@@ -60,7 +59,7 @@ inline double InputAt(BlockKind kind, int section, int64_t row, int32_t head) {
   }
 }
 
-// A running state and the merge of two.
+// A partial, and the merge of two.
 struct PartialNumbers {
   double sum = 0, max = -std::numeric_limits<double>::infinity(), weight = 0;
 };
@@ -72,12 +71,12 @@ inline PartialNumbers Merge(const PartialNumbers& a, const PartialNumbers& b) {
   return {wa * a.sum + wb * b.sum, max, wa * a.weight + wb * b.weight};
 }
 
-// What a row adds to the gradient of its sink.
+// The contribution of a row to the gradient of its sink.
 inline double SinkGradientOf(double sink, double lse, double delta) {
   return -std::exp(sink - lse) * delta;
 }
 
-// What one visible pair adds.
+// The contributions of one visible pair.
 struct PairGradients {
   double dq = 0, dk = 0, dv = 0, d_bias = 0;
 };

@@ -1,5 +1,5 @@
-// Deterministic jobs: whatever the plan, each row and head meets the same parts of the same tiles
-// of keys in the same order. Found by walking the schedules' data, row by row.
+// Deterministic jobs: with any plan, each row and head meets the same parts of the same tiles of
+// keys in the same order. Verified row by row on the schedules' data.
 
 #include <algorithm>
 #include <iterator>
@@ -25,7 +25,7 @@ constexpr Strategy kStrategies[] = {
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kStriped,
                                Layout::kZigzagPerSequence, Layout::kByArea};
 
-// Keys that a row sees in one go of one tile.
+// The keys of one tile that a row sees together.
 struct Part {
   int64_t tile;
   std::vector<int64_t> keys;
@@ -34,7 +34,7 @@ struct Part {
   }
 };
 using Fold = std::vector<Part>;
-// By (packed query row, head).
+// Key: (packed query row, head).
 using Folds = std::map<std::pair<int64_t, int32_t>, Fold>;
 
 bool Sees(const MaskMap& mask, int32_t head, int64_t row, int64_t key) {
@@ -44,7 +44,7 @@ bool Sees(const MaskMap& mask, int32_t head, int64_t row, int64_t key) {
   return false;
 }
 
-// A kernel goes through a task's keys by local blocks of a tile.
+// A kernel processes a task's keys by local blocks of a tile.
 void Walk(const BuiltCase& built, const RankSchedule& schedule, const Task& task, Folds* folds) {
   const RowMap& q_rows = built.plan.shards[schedule.buffers[task.q].shard].q_rows;
   const RowMap& k_rows = built.plan.shards[schedule.buffers[task.kv].shard].kv_rows;
@@ -79,7 +79,7 @@ Folds FoldsOf(const BuiltCase& built) {
   return folds;
 }
 
-// From the mask alone.
+// Derived from the mask alone.
 Folds Expected(const AttentionSpec& spec) {
   const MaskMap mask(spec);
   Folds folds;
@@ -98,7 +98,7 @@ Folds Expected(const AttentionSpec& spec) {
 
 PlanOptions Plan(int32_t world, Layout layout) { return {world, layout, kTile, kTile}; }
 
-// What a key gets of the queries of one tile and of heads that go together, in one go.
+// The contribution to a key from the queries of one tile, for heads that are processed together.
 struct KeyPart {
   int64_t tile;
   int32_t first_head;
@@ -107,17 +107,17 @@ struct KeyPart {
     return a.tile == b.tile && a.first_head == b.first_head && a.rows == b.rows;
   }
 };
-// By (packed key row, key/value head).
+// Key: (packed key row, key/value head).
 using KeyFolds = std::map<std::pair<int64_t, int32_t>, std::vector<KeyPart>>;
 
-// A kernel goes through a task's queries by local stripes of a tile.
+// A kernel processes a task's queries by local stripes of a tile.
 void WalkKeys(const BuiltCase& built, const RankSchedule& schedule, const Task& task,
               KeyFolds* folds) {
   const RowMap& q_rows = built.plan.shards[schedule.buffers[task.q].shard].q_rows;
   const RowMap& k_rows = built.plan.shards[schedule.buffers[task.kv].shard].kv_rows;
   const int32_t group = built.spec.q_heads / built.spec.kv_heads;
   for (int64_t k = task.k_begin; k < task.k_end; ++k) {
-    std::map<int32_t, int64_t> stripe;  // By key/value head: the one at hand.
+    std::map<int32_t, int64_t> stripe;  // The current stripe, by key/value head.
     for (int64_t q = task.q_begin; q < task.q_end; ++q) {
       for (int32_t head = task.head_begin; head < task.head_end; ++head) {
         const int64_t row = q_rows.Global(q), key = k_rows.Global(k);
@@ -145,7 +145,7 @@ KeyFolds KeyFoldsOf(const BuiltCase& built) {
   return folds;
 }
 
-// From the mask alone.
+// Derived from the mask alone.
 KeyFolds ExpectedOfKeys(const AttentionSpec& spec) {
   const MaskMap mask(spec);
   const int32_t group = spec.q_heads / spec.kv_heads;
@@ -340,7 +340,7 @@ TEST(FoldOrderTest, TheCheckerRefusesGradientsInOtherOrdersAndSumsThatMove) {
   }
   EXPECT_GT(swapped, 1);
   EXPECT_GT(cut, 4);
-  // The plain schedule of gradients sends sums.
+  // The ordinary schedule of gradients sends sums.
   AttentionSpec plain = spec;
   plain.deterministic = false;
   const BuiltCase other({plain, Plan(2, Layout::kZigzag), Strategy::kAllGatherKv});

@@ -18,7 +18,7 @@ Mask MakeMask(bool causal, Mask::Alignment alignment) {
   return mask;
 }
 
-// A list, by its length and what `add` gives of each.
+// Appends a list: its length, and the numbers that `add` appends for each entry.
 template <typename List, typename AddFn>
 void AddAll(const List& list, std::vector<int64_t>* numbers, const AddFn& add) {
   numbers->push_back(static_cast<int64_t>(list.size()));

@@ -17,13 +17,13 @@ namespace annulus {
 
 // An execution of `strategy` with nothing resolved.
 Execution ExecutionOf(Strategy strategy);
-// Every way to resolve it.
+// All executions that resolve it.
 std::vector<Execution> TestExecutions(Strategy strategy, int32_t world_size, int32_t q_heads);
 
 struct ScheduleCase {
   ScheduleCase(AttentionSpec spec, const PlanOptions& plan, const Execution& execution)
       : spec(std::move(spec)), plan(plan), execution(execution) {}
-  // Resolved in the n-th way that there is, counted round.
+  // Uses the n-th resolved execution, modulo their number.
   ScheduleCase(AttentionSpec spec, const PlanOptions& plan, Strategy strategy, int64_t n = 0);
 
   AttentionSpec spec;
@@ -31,7 +31,7 @@ struct ScheduleCase {
   Execution execution;
 };
 
-// A case with everything that is derived from it. Pinned in memory: `request` points into it.
+// A case with everything derived from it. Not movable: `request` points into it.
 struct BuiltCase {
   explicit BuiltCase(const ScheduleCase& from);
   BuiltCase(const BuiltCase&) = delete;
@@ -45,36 +45,36 @@ struct BuiltCase {
   std::vector<ArenaPlan> placements;
 };
 
-// A schedule as numbers, which are equal where the schedules are: buffers, inputs, outputs and,
-// step by step, transfers, tasks and ops.
+// A schedule as numbers, equal only for equal schedules: buffers, inputs, outputs, and for each
+// step transfers, tasks and ops.
 std::vector<int64_t> NumbersOf(const RankSchedule& schedule);
 
-// One line with all that is needed to build the case again; and of a mask alone.
+// One line with all that is needed to rebuild the case, or the mask.
 std::string Describe(const ScheduleCase& one);
 std::string Describe(const Mask& mask);
 
-// fp32, head_dim 1, so that one number is one row of one head.
+// fp32 with head_dim 1, so that one number is one row of one head.
 AttentionSpec SmallSpec(int32_t q_heads, int32_t kv_heads, std::vector<Sequence> sequences,
                         const Mask& mask);
 Sequence Lengths(int64_t q_len, int64_t kv_len);
 
-// Full, causal of both alignments, windows, chunks, prefixes, sinks, range lists.
+// Full, causal with both alignments, windows, chunks, prefixes, sinks, range lists.
 std::vector<Mask> TestMasks();
-// Gives some sequences or heads of a spec with one mask others: none in the first way, then by
-// sequence, by query head (every other one, or a few), and both. Counted round.
+// Changes the mask of some sequences or heads of a spec that has one mask. By `way`, modulo
+// kMaskWays: no change; by sequence; by query head (every other one, or a few); both.
 void VaryMasks(int64_t way, AttentionSpec* spec);
 constexpr int64_t kMaskWays = 5;
-// Makes the spec one of gradients, of sinks too where `with_sinks`.
+// Makes the spec a gradients job, with sinks if `with_sinks`.
 void AskForGradients(bool with_sinks, AttentionSpec* spec);
-// And of a bias.
+// Like AskForGradients, with a bias gradient.
 void AskForBiasGradient(bool of_heads, AttentionSpec* spec);
 std::vector<PlanOptions> TestPlans(int32_t world_size);
-// All that have a builder, for forward passes and gradients alike.
+// All strategies that have a builder, for forward passes and gradients.
 std::vector<Strategy> TestStrategies();
 
-// Semantics N8 in the words of its formula, sharing nothing with MaskMap: rows of one sequence.
+// Semantics N8 directly by its formula, without MaskMap. Rows of one sequence.
 bool VisibleByFormula(const Mask& mask, const Sequence& sequence, int64_t q, int64_t k);
-// With the mask that a head follows in a sequence.
+// Uses the mask of the head in the sequence.
 bool VisibleByFormula(const AttentionSpec& spec, int64_t sequence, int32_t q_head, int64_t q,
                       int64_t k);
 

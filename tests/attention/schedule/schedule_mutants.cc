@@ -13,7 +13,7 @@ auto* Any(List& list, Random& random) {
   return list.empty() ? nullptr : &list[random() % list.size()];
 }
 
-// A step, at random, in which `list` is long enough.
+// A random step in which `list` is long enough.
 template <typename List>
 Step* StepWith(Mutant& mutant, List Step::*list, size_t size, Random& random) {
   std::vector<Step*> steps;
@@ -50,7 +50,7 @@ bool SwapOrder(Mutant& mutant, List Step::*list, Random& random) {
   return true;
 }
 
-// Moves one entry of a list `by` steps within its rank.
+// Moves one entry of a list by `by` steps within its rank.
 template <typename List>
 bool MoveInTime(Mutant& mutant, List Step::*list, int by, Random& random) {
   RankSchedule& rank = *Any(mutant.ranks, random);
@@ -63,8 +63,7 @@ bool MoveInTime(Mutant& mutant, List Step::*list, int by, Random& random) {
   return true;
 }
 
-// The two buffers of two transfers change places, where the sizes are equal: the trap of matching
-// bytes.
+// Swaps the buffers of two transfers if their sizes are equal, so that byte counts still match.
 bool SwapEqualBuffers(Mutant& mutant, std::vector<Transfer> Step::*list, Random& random) {
   Step* step = StepWith(mutant, list, 2, random);
   if (step == nullptr) return false;
@@ -85,7 +84,7 @@ bool EditTransfer(Mutant& mutant, std::vector<Transfer> Step::*list, Random& ran
   return true;
 }
 
-// The same edit to a send and to the receive that it meets.
+// Applies the same edit to a send and the receive that it matches.
 bool EditPair(Mutant& mutant, Random& random, const std::function<void(Transfer&)>& edit) {
   const int32_t from = random() % mutant.ranks.size();
   const size_t k = random() % mutant.ranks[from].steps.size();
@@ -123,7 +122,7 @@ bool EditTask(Mutant& mutant, Random& random, const std::function<void(Task&)>& 
   return true;
 }
 
-// An entry of an op or a task names another buffer of the same kind.
+// Replaces a buffer of an op or a task by another one of the same kind.
 template <typename List>
 bool OtherBuffer(Mutant& mutant, List Step::*list, int32_t List::value_type::*field,
                  Random& random) {

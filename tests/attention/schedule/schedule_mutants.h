@@ -20,13 +20,13 @@ struct Mutant {
 // One kind of damage.
 struct Damage {
   std::string name;
-  // Damages at a place drawn by the generator; false where the schedule has no such place.
+  // Damages a place drawn by the generator. False if the schedule has no such place.
   std::function<bool(Mutant&, std::mt19937_64&)> apply;
-  // Whether memory is placed anew afterwards, so that only the schedule itself is at fault.
+  // True if memory is planned again afterwards, so that only the schedule is wrong.
   bool place_again = true;
 };
 
-// Every kind that the tests know.
+// All kinds that the tests have.
 std::vector<Damage> AllDamages();
 
 }  // namespace annulus

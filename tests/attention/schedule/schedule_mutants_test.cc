@@ -1,5 +1,5 @@
-// Damage done to correct schedules: each mutant is refused by the checker, or still right whenever
-// ranks drift. None is accepted and wrong.
+// Damages correct schedules: the checker refuses each mutant, or the mutant gives correct results
+// in all drifting runs. None is accepted and wrong.
 
 #include "tests/attention/schedule/schedule_mutants.h"
 
@@ -20,7 +20,7 @@ namespace {
 
 constexpr uint64_t kSeed = 20260701;
 
-// The same job, deterministic, where it may be run so.
+// Makes the job deterministic, if that is allowed.
 void FoldInOrder(ScheduleCase* one) {
   const Strategy strategy = one->execution.strategy;
   const int32_t degree = one->execution.ulysses_degree;
@@ -30,8 +30,8 @@ void FoldInOrder(ScheduleCase* one) {
   one->plan.granule = one->plan.stripe = 4;
 }
 
-// The same job, its partials rounded on their way, where it has any. Two numbers of a value are as
-// long as one of the drifting run's when they are rounded.
+// Makes the job round its partials in transit, if it has any. Two numbers of a value are as long as
+// one rounded number of the drifting run.
 void RoundPartials(ScheduleCase* one) {
   const Strategy strategy = one->execution.strategy;
   if (strategy != Strategy::kRingPassQ && strategy != Strategy::kTree) return;
@@ -67,7 +67,7 @@ ScheduleCase RandomCase(std::mt19937_64& random) {
 struct Tally {
   int refused = 0, harmless = 0, wrong = 0;
   int refused_in_order = 0, refused_rounded = 0;
-  std::map<std::pair<Operation, Strategy>, int> refused_of;  // By builder.
+  std::map<std::pair<Operation, Strategy>, int> refused_of;  // Key: builder.
 };
 
 void PlaceAgain(Mutant* mutant) {
@@ -136,7 +136,7 @@ TEST(ScheduleMutants, NoneIsAcceptedAndWrong) {
   std::cout << "refused " << refused << ", accepted and right " << harmless << "\n";
 }
 
-// Without the checker in front, the simulator sees the damage too: it is able to fail.
+// Without the checker, the drifting runs detect the damage too, so they are able to fail.
 TEST(ScheduleMutants, DriftingRanksNoticeDamage) {
   std::mt19937_64 random(kSeed + 1);
   int wrong = 0;
@@ -155,7 +155,7 @@ TEST(ScheduleMutants, DriftingRanksNoticeDamage) {
   EXPECT_GT(wrong, 60);
 }
 
-// What is compared before a start, without any rank knowing the whole.
+// The comparison before a start, in which no rank has all schedules.
 bool DigestsAgree(const std::vector<RankSchedule>& ranks) {
   std::map<std::pair<int32_t, int32_t>, uint64_t> sends, receives;
   for (size_t r = 0; r < ranks.size(); ++r) {

@@ -1,5 +1,5 @@
-// Brute force over schedules: the checker accepts every one, cells are counted one by one by code
-// that knows only the mask's formula, and small ones are run in fp64 by drifting ranks.
+// Brute force over schedules: the checker accepts every one; code that uses only the mask's formula
+// counts the cells one by one; drifting ranks run small ones in fp64.
 
 #include "attention/schedule/schedule.h"
 
@@ -21,8 +21,8 @@ namespace {
 constexpr int64_t kLengths = 64;
 constexpr int64_t kHeadSets = 11, kVariants = 15 * 7 * kHeadSets;
 
-// Every visible (query, head, key) in exactly one task, of whatever rank; nothing else in a full
-// task.
+// Every visible (query, head, key) is in exactly one task of any rank; full tasks have nothing
+// else.
 void CountCells(const BuiltCase& built) {
   std::set<std::tuple<int64_t, int32_t, int64_t>> seen;
   for (const RankSchedule& schedule : built.ranks) {
@@ -79,7 +79,7 @@ void RunCase(const ScheduleCase& one, uint64_t seed) {
   ASSERT_TRUE(ran.ok()) << ran << " seed " << seed;
 }
 
-// What varies beside length, W, layout, strategy and mask: drawn for each case.
+// Parameters besides length, W, layout, strategy and mask; drawn for each case.
 AttentionSpec SpecOfLength(int64_t length, int64_t variant, const Mask& mask) {
   constexpr int32_t kHeads[][2] = {{1, 1}, {2, 1}, {3, 3}, {6, 2},  {4, 1}, {6, 3},
                                    {8, 1}, {5, 5}, {7, 7}, {12, 4}, {8, 8}};
@@ -130,13 +130,14 @@ class EverySchedule : public testing::TestWithParam<std::tuple<int32_t, Way>> {
   static int SeedOf(int32_t world, const Way& way) {
     return 1000 * world + static_cast<int>(way.strategy) + 100 * static_cast<int>(way.operation);
   }
-  // Every second combination of layout and mask for short lengths, at which shards are empty or of
-  // a few rows; every sixth for longer ones. The next length and the next number of ranks take
-  // the next ones, so that every strategy meets each (length, layout, mask).
+  // Takes every second combination of layout and mask for short lengths, for which shards are empty
+  // or have few rows, and every sixth for longer ones. The next length and the next number of ranks
+  // take the next ones, so that every strategy meets each (length, layout, mask).
   static bool IsTaken(int64_t length, int32_t world, int64_t combination) {
     return (combination + length + world) % (length <= 2 * world ? 2 : 6) == 0;
   }
-  // Sixteen blocks a rank, so many tasks: each (length, mask) with one number of several ranks.
+  // Sixteen blocks a rank make many tasks, so each (length, mask) runs with one of several numbers
+  // of ranks.
   static bool IsTakenByArea(int64_t length, int32_t world, int64_t combination) {
     return (combination + length) % 7 == world - 2;
   }
@@ -215,7 +216,7 @@ TEST(LargeSchedule, OddLengthsAndUpTo64RanksAreAccepted) {
         if (mask.window_left) *mask.window_left *= 100;
         if (mask.chunk) *mask.chunk *= 512;
         auto which = random() % std::size(kHeads);
-        // Half a million pairs of blocks: with many heads of their own tasks they take half a
+        // Half a million pairs of blocks: with separate tasks of many heads they take half a
         // minute.
         if (plan.layout == Layout::kByArea && world > 16) which = 0;
         const auto& heads = kHeads[which];
@@ -288,9 +289,9 @@ int64_t RowsReceived(const RankSchedule& schedule) {
   return rows;
 }
 
-// A window with always-visible rows needs two intervals from one source: 4 + 2 sinks over 4 ranks
-// of 16 rows move 6 rows to a rank, not the hull (the smallest example of a need that is no
-// interval).
+// A window with always-visible rows needs two intervals from one source. 4 + 2 sinks over 4 ranks
+// of 16 rows move 6 rows to a rank, not the hull. This is the smallest example of a need that is no
+// interval.
 TEST(ScheduleNeeds, RowsBetweenSinksAndWindowDoNotMove) {
   Mask mask;
   mask.causal = true;
@@ -298,7 +299,7 @@ TEST(ScheduleNeeds, RowsBetweenSinksAndWindowDoNotMove) {
   mask.always_visible = 2;
   for (const Strategy strategy : {Strategy::kAllGatherKv, Strategy::kRotateKv}) {
     const BuiltCase built({SmallSpec(1, 1, {Lengths(64, 64)}, mask), TestPlans(4)[0], strategy});
-    // Rank 1 needs the two sinks and four rows of rank 0; ranks 2 and 3 four rows of their
+    // Rank 1 needs the two sinks and four rows of rank 0; ranks 2 and 3 need four rows of their
     // neighbour and the sinks.
     EXPECT_EQ(RowsReceived(built.ranks[0]), 0);
     for (int rank = 1; rank < 4; ++rank) EXPECT_EQ(RowsReceived(built.ranks[rank]), 6);
@@ -315,7 +316,8 @@ TEST(ScheduleNeeds, WindowOverContiguousShardsMovesOnlyTheHalo) {
   for (const RankSchedule& rank : built.ranks) EXPECT_LE(rank.buffers.size(), 5u);
 }
 
-// Three hops of shards of 8,192 rows, or one of longer shards: the window's rows, or all before.
+// Three hops with shards of 8,192 rows, or one with longer shards: the rows of the window, or all
+// rows before.
 TEST(ScheduleNeeds, AWindowOfSeveralShardsMovesAsManyRowsAtAnyLength) {
   constexpr int64_t kWindow = 20000;
   Mask mask;
@@ -346,7 +348,7 @@ TEST(ScheduleNeeds, GranuleRoundsWhatMoves) {
   EXPECT_EQ(RowsReceived(BuiltCase(one).ranks[2]), 8);
 }
 
-// Keys and values of a shard are one block, which travels as one message.
+// Keys and values of a shard are one block and travel as one message.
 TEST(ScheduleTransfers, AStepOfARingIsOneMessageEachWay) {
   for (const PlanOptions& plan : TestPlans(4)) {
     const ScheduleCase one{SmallSpec(2, 1, {Lengths(64, 64)}, Mask()), plan, Strategy::kRingPassKv};
@@ -372,8 +374,8 @@ TEST(ScheduleTransfers, AStepOfARingIsOneMessageEachWay) {
   }
 }
 
-// Causal ring on contiguous shards: keys of the last rank go nowhere, those of rank 0 go all the
-// way.
+// Causal ring on contiguous shards: keys of the last rank do not travel, those of rank 0 travel to
+// all.
 TEST(ScheduleNeeds, RingDropsWhatNobodyAfterNeeds) {
   const BuiltCase built(
       {SmallSpec(1, 1, {Lengths(64, 64)}, TestMasks()[1]), TestPlans(4)[0], Strategy::kRingPassKv});

@@ -1,6 +1,6 @@
-// What ranks exchange, of every strategy, is the same on every machine and for ever: workers of two
-// builds may meet in a group. Where one of these numbers changes, kScheduleVersion must, so that
-// the older worker is refused at registration and not its jobs one by one.
+// For every strategy, the messages between ranks never change, because workers of two builds may be
+// in one group. If one of these numbers changes, kScheduleVersion must change too, so that the
+// older worker is refused at registration and not in each job.
 
 #include <cstdint>
 #include <map>
@@ -20,7 +20,7 @@ class Fold {
   void Add(uint64_t word) {
     for (int byte = 0; byte < 8; ++byte) hash_ = (hash_ ^ (word >> (8 * byte) & 0xff)) * kPrime;
   }
-  // Of all ranks, each step in `parts`.
+  // Adds all ranks' schedules, with each step in `parts`.
   void Add(const BuiltCase& built, int32_t parts) {
     for (const RankSchedule& rank : built.ranks) {
       const std::vector<int32_t> of_step(rank.steps.size(), parts);
@@ -79,7 +79,7 @@ TEST(ScheduleVersion, EveryStrategyExchangesWhatItAlwaysDid) {
     EXPECT_EQ(HashOf(strategy), known.at(strategy)) << StrategyName(strategy);
 }
 
-// Squares of long tasks, and buffers that are cut.
+// Long tasks in squares, and buffers that are split.
 TEST(ScheduleVersion, LongJobsExchangeWhatTheyAlwaysDid) {
   Fold fold;
   for (const Mask& mask : SomeMasks()) {

@@ -1,4 +1,4 @@
-// What docs/explanation/strategies.md says of each strategy, beside the bytes (cost_model_test.cc).
+// Claims of docs/explanation/strategies.md about each strategy, except bytes (cost_model_test.cc).
 
 #include <algorithm>
 #include <cmath>
@@ -78,10 +78,10 @@ TEST(StrategiesTest, StepsOfGradientsAreThoseOfTheTable) {
   ExpectSteps(Operation::kGradients, {10, 10, 4, 4, 10, 4, 4, 7, 5, 10});
 }
 
-// Most bytes of keys alive at once, in those of one rank.
+// The most bytes of keys alive at once, relative to one rank's keys.
 double KeyBlocks(const Execution& execution, const Mask& mask = Mask()) {
   ScheduleCase one = Case(mask, TestPlans(8)[0], execution);
-  one.spec.kv_heads = 8;  // As many as ranks, so that none share one.
+  one.spec.kv_heads = 8;  // One per rank, so that ranks share none.
   const BuiltCase built(one);
   const BlockLayout layout(built.spec);
   int64_t most = 0;
@@ -214,7 +214,7 @@ TEST(StrategiesTest, AGridOfOneColumnIsARingAndOfOneRowUlysses) {
 
 // A repaired plan: rank 1 has taken over the shard of rank 3.
 TEST(StrategiesTest, ARankMayOwnSeveralShardsOrNone) {
-  int64_t cases = 0;  // Gradients are every second one.
+  int64_t cases = 0;  // Every second one is a gradients job.
   for (const Strategy strategy : TestStrategies()) {
     for (const Execution& execution : TestExecutions(strategy, 4, 6)) {
       for (const PlanOptions& options : TestPlans(4)) {
@@ -235,7 +235,7 @@ TEST(StrategiesTest, ARankMayOwnSeveralShardsOrNone) {
   }
 }
 
-// Whether a rank of a forward pass sends anything that its client has not sent.
+// True if a rank of a forward pass sends anything that its client has not sent.
 bool SendsResults(const RankSchedule& rank) {
   for (const Step& step : rank.steps) {
     for (const Transfer& send : step.sends) {
@@ -275,9 +275,9 @@ int64_t Received(const RankSchedule& schedule, BlockKind kind) {
   return rows;
 }
 
-// Zigzag over four ranks of 16 rows: of an earlier rank's queries the later half sees this rank's
-// keys, of a later one's all do. Rank 3 hands on all those of ranks 1 and 2, which rank 0 needs,
-// and is the last stop of those of rank 0.
+// Zigzag over four ranks of 16 rows. The later half of an earlier rank's queries sees this rank's
+// keys; all queries of a later rank do. Rank 3 forwards all queries of ranks 1 and 2, which rank 0
+// needs, and is the last stop of those of rank 0.
 TEST(StrategiesTest, QueriesThatSeeNothingDoNotTravel) {
   const BuiltCase built(Case(Causal(), TestPlans(4)[1], ExecutionOf(Strategy::kRingPassQ)));
   EXPECT_EQ(Received(built.ranks[0], BlockKind::kQ), 3 * 16);
@@ -286,7 +286,7 @@ TEST(StrategiesTest, QueriesThatSeeNothingDoNotTravel) {
   EXPECT_EQ(Received(built.ranks[3], BlockKind::kQ), 16 + 16 + 8);
 }
 
-// Two numbers of a value are as long as one of the drifting run's when they are rounded.
+// Two numbers of a value are as long as one rounded number of the drifting run.
 ScheduleCase Bf16Case(const Mask& mask, const PlanOptions& plan, Strategy strategy) {
   ScheduleCase one = {SmallSpec(4, 2, {Lengths(21, 25)}, mask), plan, strategy};
   one.spec.head_dim_v = 2;
@@ -330,8 +330,8 @@ TEST(StrategiesTest, PartialsOfAnotherTypeThanTheJobSaysAreRefused) {
   }
 }
 
-// A window reaches the last rows of the rank before: the exchange moves what its rows see, and the
-// ring what the first member's rows see of the exchange before.
+// A window reaches the last rows of the rank before. The exchange moves what its rows see; the ring
+// moves what the first member's rows see of the exchange before.
 TEST(StrategiesTest, KeysThatNobodySeesDoNotTravelInAGrid) {
   Mask window = Causal();
   window.window_left = 4;
@@ -342,8 +342,9 @@ TEST(StrategiesTest, KeysThatNobodySeesDoNotTravelInAGrid) {
   }
 }
 
-// Of 128 keys, 32 a rank, the last 44 are seen: of rank 2's keys twelve, so that sums of these come
-// home; of rank 3's all, which come home finished. Deterministic jobs have one way for all plans.
+// There are 128 keys, 32 a rank. The last 44 are visible. Twelve belong to rank 2, whose gradients
+// return as sums; the others belong to rank 3, whose gradients return finished. Deterministic jobs
+// have one order for all plans.
 TEST(StrategiesTest, GradientsOfKeysThatNobodySeesDoNotTravelInAnExchange) {
   Mask window = Causal();
   window.window_left = 28;
@@ -363,7 +364,7 @@ TEST(StrategiesTest, GradientsOfKeysThatNobodySeesDoNotTravelInAnExchange) {
 
 TEST(StrategiesTest, AnOuterHopTakesATurnOfTheInnerRing) {
   const BuiltCase built(Case(Mask(), TestPlans(8)[0], DoubleRing(4)));
-  std::map<int32_t, std::vector<int64_t>> rows;  // By peer, the rows of each message of rank 1.
+  std::map<int32_t, std::vector<int64_t>> rows;  // The rows of each message of rank 1, by peer.
   for (const Step& step : built.ranks[1].steps) {
     for (const Transfer& send : step.sends) {
       rows[send.peer].push_back(send.row_end - send.row_begin);

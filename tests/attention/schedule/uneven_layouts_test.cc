@@ -1,5 +1,5 @@
-// When ChooseExecution looks at shards by area: where the layouts that are cheaper to plan leave
-// some rank more work than the rest.
+// ChooseExecution considers shards by area if layouts that are cheaper to plan give some rank more
+// work than the others.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -48,7 +48,7 @@ int64_t ByArea(const std::vector<Candidate>& candidates, bool counted) {
   });
 }
 
-// Ranks that exchange heads are even in any layout, and say nothing of the others.
+// Ranks that exchange heads are even in any layout, which does not imply that the others are.
 TEST(UnevenLayoutsTest, AnExchangeDoesNotHideThatRingsAreUneven) {
   const std::vector<Candidate> candidates = Chosen(Documents(1), OfSize(4));
   const Candidate& taken = candidates.front();
@@ -79,7 +79,7 @@ TEST(UnevenLayoutsTest, OnlyWhereALayoutDecidesShardsByAreaAreLookedAt) {
   EXPECT_EQ(ByArea(Chosen(Documents(1), wanted), true), 1);
 }
 
-// Zigzag shards are even, and need the keys of two documents.
+// Zigzag shards are even, but need the keys of two documents.
 TEST(UnevenLayoutsTest, ShardsThatNoRankHasMemoryForAreNotEven) {
   AttentionSpec spec = CostSpec(0, 0, false);
   spec.sequences = {{400, 10000, "", 0, 0},
@@ -97,7 +97,7 @@ TEST(UnevenLayoutsTest, ShardsThatNoRankHasMemoryForAreNotEven) {
   EXPECT_EQ(ByArea(Chosen(spec, wanted, choice), true), 1);
 }
 
-// On 8 ranks a look takes a few milliseconds.
+// With 8 ranks, planning by area takes a few milliseconds.
 TEST(UnevenLayoutsTest, ALookThatTakesLongerThanItCouldSaveIsNotTaken) {
   const AttentionSpec spec = Documents(8);
   const auto slow = Chosen(spec, OfSize(8), Kernels(5e-9));

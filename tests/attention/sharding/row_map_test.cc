@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// The rows that ranges name, one by one.
+// The rows of the ranges, one by one.
 std::vector<int64_t> List(const std::vector<RowRange>& ranges) {
   std::vector<int64_t> rows;
   for (const RowRange& range : ranges) {

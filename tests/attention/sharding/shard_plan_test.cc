@@ -24,12 +24,12 @@ std::vector<int64_t> QueryRows(int64_t length, PlanOptions options, int32_t rank
   return Rows(MakeShardPlan(spec, options).value().shards[rank].q_rows);
 }
 
-// And each map's inverse finds its own rows and no others.
+// Also checks that each map's inverse finds its own rows and no others.
 void ExpectOwnedOnce(const ShardPlan& plan, int64_t rows, bool keys) {
   std::vector<int> owners(rows);
   for (const Shard& shard : plan.shards) {
     const RowMap& map = keys ? shard.kv_rows : shard.q_rows;
-    int64_t next = 0;  // Local.
+    int64_t next = 0;  // The next local row.
     for (int64_t row = 0; row < rows; ++row) {
       const bool own = next < map.rows() && map.Global(next) == row;
       ASSERT_EQ(map.LowerBound(row), next);
@@ -96,7 +96,7 @@ TEST(ShardPlanTest, QueriesAndKeysHaveTheirOwnMaps) {
   EXPECT_EQ(plan.shards[0].kv_rows.rows(), 50);
 }
 
-// max/mean of causal work × (W × mean), from the same formula as docs/reference/numerics.md.
+// max/mean of causal work × (W × mean), by the formula of docs/reference/numerics.md.
 double Balance(Layout layout, int32_t world, int64_t length) {
   AttentionSpec spec = SmallSpec(1, 1, {Lengths(length, length)}, TestMasks()[1]);
   const MaskMap mask(spec);
@@ -122,7 +122,7 @@ TEST(ShardPlanTest, BalanceOfCausalWorkIsAsTheFormulasSay) {
   }
 }
 
-// Mirrored blocks meet a sequence at depth x and at depth 1 − x.
+// Mirrored blocks meet a sequence at depths x and 1 − x.
 TEST(ShardPlanTest, ZigzagOfThePackedTensorBalancesEqualSequences) {
   for (const int32_t sequences : {2, 3, 4, 16}) {
     const AttentionSpec spec =
@@ -140,7 +140,7 @@ TEST(ShardPlanTest, ZigzagOfThePackedTensorBalancesEqualSequences) {
   }
 }
 
-// max/mean of visible pairs, whatever the mask.
+// max/mean of visible pairs, for any mask.
 double BalanceOf(const AttentionSpec& spec, int32_t world) {
   const MaskMap mask(spec);
   const RowMap keys({{0, spec.kv_rows(), spec.kv_rows(), 1}});

@@ -23,8 +23,8 @@ RowMap Striped(int64_t length, int64_t stripe, int64_t rank, int64_t ranks) {
   return RowMap(std::move(ranges));
 }
 
-// MovingIntervals of the rows `q` say of `asked` what `rows` do, with ends that stand still or move
-// by one.
+// Checks that the MovingIntervals of rows `q` give the same for `asked` as `rows`, with ends that
+// stay or move by one.
 void ExpectSwept(const TaskSweeps& swept, const TaskRows& rows, Interval q, Interval asked) {
   int64_t next = asked.begin;
   swept.ForEach(asked, [&](Interval part, absl::Span<const Sweep> sweeps, int64_t skip) {
@@ -45,7 +45,7 @@ void ExpectSwept(const TaskSweeps& swept, const TaskRows& rows, Interval q, Inte
   ASSERT_EQ(next, std::max(asked.begin, asked.end));
 }
 
-// Row by row and key by key against MaskMap in packed rows.
+// Compares with MaskMap in packed rows, row by row and key by key.
 void ExpectMatches(const MaskMap& mask, const RowMap& q_map, const RowMap& k_map, Interval q,
                    Interval k, int32_t head) {
   const TaskRows rows = VisibleInTask(mask, q_map, k_map, q, k, head);
@@ -101,7 +101,8 @@ TEST(TaskRowsTest, StripedShardsOfPackedSequencesMatchTheMask) {
     if (random() % 4 == 0) mask.window_right = random() % 4;
     if (random() % 4 == 0) mask.prefix = random() % 9;
     if (random() % 4 == 0) mask.chunk = 1 + random() % 30;
-    const int64_t length = trial % 2 == 0 ? 20 : 80;  // Rows that are asked one by one, or cut.
+    // Short: rows are queried one by one. Long: they are split.
+    const int64_t length = trial % 2 == 0 ? 20 : 80;
     for (uint64_t i = trial % 3 == 0 ? random() % 4 : 0; i > 0; --i) {
       const auto at = [&] { return static_cast<int64_t>(random() % length); };
       const int64_t q = at(), k = at();
@@ -141,7 +142,7 @@ TEST(TaskRowsTest, KeysThatTouchOnlyLocallyBecomeOneSpan) {
   mask.window_right = 0;
   mask.always_visible = 1;
   const MaskMap map(SpecOf({{8, 8}}, {mask}));
-  // The shard holds keys 0 and 5 only; row 5 sees exactly these.
+  // The shard has only keys 0 and 5; row 5 sees exactly these.
   const RowMap k_map({{0, 1, 5, 2}});
   const TaskRows rows = VisibleInTask(map, Contiguous(0, 8), k_map, {5, 6}, {0, 2}, 0);
   EXPECT_EQ(rows.spans, (std::vector<Interval>{{0, 2}}));

@@ -11,11 +11,12 @@
 namespace annulus {
 namespace {
 
-// A 16-bit format described by its fields, decoded and encoded in doubles: nothing of the product.
+// A 16-bit format described by its fields, decoded and encoded in doubles, without code of the
+// product.
 struct Format {
   int mantissa_bits;
   int bias;
-  int max_exponent;  // The all-ones exponent field.
+  int max_exponent;  // The exponent field of all ones.
 };
 constexpr Format kHalf{10, 15, 31};
 constexpr Format kBf16{7, 127, 255};
@@ -33,9 +34,9 @@ double Decode(const Format& format, uint16_t bits) {
   return sign * std::ldexp(value, power);
 }
 
-// The nearest of the two neighbours found by stepping through the positive numbers of the format.
+// The nearest of the two neighbours, found by stepping through the positive numbers of the format.
 uint16_t NearestPositive(const Format& format, double value) {
-  int low = 0, high = format.max_exponent << format.mantissa_bits;  // high is infinity
+  int low = 0, high = format.max_exponent << format.mantissa_bits;  // high is infinity.
   while (high - low > 1) {
     const int middle = (low + high) / 2;
     (Decode(format, static_cast<uint16_t>(middle)) <= value ? low : high) = middle;
@@ -86,7 +87,7 @@ TEST(DtypeTest, EveryBf16WidensExactlyAndComesBack) {
   }
 }
 
-// Between each number and the next: the tie, and the floats on either side of it.
+// Between each number and the next: the tie, and the floats on both sides of it.
 TEST(DtypeTest, TiesGoToEvenAndTheirNeighboursToTheNearest) {
   for (const Format& format : {kHalf, kBf16}) {
     const int infinity = format.max_exponent << format.mantissa_bits;

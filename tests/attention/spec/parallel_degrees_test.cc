@@ -93,7 +93,7 @@ TEST(DegreesTest, WhatIsAskedForIsMetOrThereIsNone) {
   EXPECT_EQ(ResolveDegrees(grid, 6, 6)[0].head_deal, HeadAssignment::kUnits);
   grid.ring_degree = 3;
   EXPECT_TRUE(ResolveDegrees(grid, 6, 6).empty());
-  // One row or column is never chosen where there is a grid, and had by who asks for it.
+  // One row or column is never chosen if there is a grid, but may be requested.
   grid = Of(Strategy::kUlyssesRing);
   grid.ring_degree = 6;
   ASSERT_EQ(ResolveDegrees(grid, 6, 6).size(), 1u);
@@ -133,7 +133,8 @@ TEST(DegreesTest, InnerRingsDecideTheSize) {
   EXPECT_EQ(DetailOf(few).fields.at(0).field, "execution.inner_ring_degree");
 }
 
-// (strategy, degree) of all ways that a deterministic gradients job of 8 over 2 heads may run.
+// (strategy, degree) of all executions that a deterministic gradients job of 8 over 2 heads may
+// use.
 std::set<std::pair<Strategy, int32_t>> WaysInOrder(const Execution& wanted,
                                                    std::vector<int32_t> sizes) {
   AttentionSpec spec;

@@ -17,7 +17,7 @@ TEST(ArrivedCellsTest, EmptyTensorIsComplete) {
 }
 
 TEST(ArrivedCellsTest, RowsInOrderStayOneFragment) {
-  ReceivedRanges coverage(1000, 8, /*max_fragments=*/2);  // With two there is room for no more.
+  ReceivedRanges coverage(1000, 8, /*max_fragments=*/2);  // Two fragments are the limit.
   for (int64_t row = 0; row < 1000; row += 10) {
     ASSERT_TRUE(coverage.Add({row, row + 10, 0, 8}).ok());
   }
@@ -42,7 +42,7 @@ TEST(ArrivedCellsTest, TooManyFragmentsAreRefused) {
   EXPECT_EQ(added, ReceivedRanges::kMaxFragments + 1);
 }
 
-// The same in a plain table of cells.
+// The same set as a plain table of cells.
 class Cells {
  public:
   Cells(int64_t rows, int32_t heads) : rows_(rows), heads_(heads), set_(rows * heads) {}
@@ -94,7 +94,7 @@ TEST(ArrivedCellsTest, AgreesWithATableOfCells) {
     std::mt19937 random(seed);
     const int64_t rows = 1 + random() % 40;
     const int32_t heads = 1 + random() % 6;
-    // Never more fragments than cells, or one more rectangle would be refused.
+    // The limit exceeds the number of cells; otherwise one more rectangle might be refused.
     ReceivedRanges coverage(rows, heads, static_cast<size_t>(rows * heads) + 1);
     Cells cells(rows, heads);
     for (int i = 0; i < 60 && !coverage.complete(); ++i) {

@@ -41,7 +41,7 @@ TEST(CapabilityTest, RowsAreWellFormedAndUnique) {
   }
 }
 
-// An enum value without a row would be served in silence.
+// Without a row, an enum value would be served silently.
 TEST(CapabilityTest, EveryEnumValueHasItsRow) {
   std::set<std::string> names;
   for (const Capability& row : CapabilityTable()) names.insert(row.feature);
@@ -56,7 +56,7 @@ TEST(CapabilityTest, EveryEnumValueHasItsRow) {
   }
 }
 
-// What GPUs lack is a part of what is served, under the same names and fields.
+// Features that GPUs lack are served features, with the same names and fields.
 TEST(CapabilityTest, WhatGpusLackIsRefusedByTheirWorkers) {
   for (const Capability& lacks : CudaLacks()) {
     const auto served = CapabilityTable();
@@ -95,7 +95,7 @@ void DOutIsWiderThanTheOutput(AttentionSpec* spec, Execution*) {
   spec->gradients.d_out_dtype = DataType::kFp32;
 }
 
-// Requests that use one unserved row each, and no other.
+// Requests that each use exactly one unserved row.
 using SetRequest = std::function<void(AttentionSpec*, Execution*)>;
 std::map<std::string, SetRequest> UnservedRequests() {
   const auto deterministic = [](Strategy strategy) {
@@ -210,7 +210,7 @@ TEST(CapabilityTest, AMaskThatHidesIsNotFull) {
 TEST(CapabilityTest, ARefusalNamesEveryFeatureWithTheIndexOfItsField) {
   AttentionSpec spec = PlainSpec();
   spec.masks.resize(2);
-  spec.masks[0].chunk = 4;  // Served.
+  spec.masks[0].chunk = 4;  // A served feature.
   spec.sequences[2].session = "s";
   Execution execution;
   execution.bf16_partials = execution.timeline = true;
@@ -317,7 +317,7 @@ TEST(CapabilityTest, DeterministicGradientsNeedADegreeThatDividesTheKeyHeads) {
   EXPECT_EQ(refused(Strategy::kUlysses, 0, 3), shared);
   EXPECT_EQ(refused(Strategy::kAuto, 0, 3), shared);
   EXPECT_EQ(refused(Strategy::kAuto, 3, 0), "");
-  EXPECT_EQ(refused(Strategy::kUlyssesRing, 6, 0), "");  // 2 × 3.
+  EXPECT_EQ(refused(Strategy::kUlyssesRing, 6, 0), "");  // The degrees are 2 × 3.
   EXPECT_EQ(refused(Strategy::kUlyssesRing, 6, 3), shared);
   EXPECT_EQ(refused(Strategy::kUlyssesRing, 9, 0), shared);
   spec.modifiers.bias = Bias();

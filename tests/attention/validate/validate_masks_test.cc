@@ -1,5 +1,5 @@
-// What masks may be, the bounds on what planning them costs, and what deterministic jobs and bf16x3
-// may not ask for.
+// Valid masks, limits of their planning costs, and requests that deterministic jobs and bf16x3
+// refuse.
 
 #include <limits>
 #include <utility>
@@ -39,7 +39,7 @@ TEST(ValidateTest, APrefixNeedsTheCausalMaskThatItIsAnExceptionTo) {
   ExpectInvalid(request, "INVALID_MASK", "spec.masks[0].prefix");
 }
 
-// An empty sequence names its group, too; a mask that begins a group may be there for that alone.
+// An empty sequence names its group too. A mask may exist only to begin a group.
 TEST(ValidateTest, MasksThatNoSequenceFollowsAreRefused) {
   Request request;
   request.spec.masks.resize(2);
@@ -89,7 +89,7 @@ TEST(ValidateTest, BiasAndBitMaskThatFitNothingAreRefused) {
   refused("SHAPE_MISMATCH", kHeads, [](Spec& spec) { spec.modifiers.bias->heads = 0; });
   refused("SHAPE_MISMATCH", kHeads, [](Spec& spec) { spec.modifiers.bias->heads = -8; });
   refused("SHAPE_MISMATCH", "spec.bit_mask_heads", [](Spec& spec) { spec.bit_mask_heads = 7; });
-  // Heads of a bit mask that no mask asks for would be dropped.
+  // Heads of a bit mask that no mask uses would be ignored.
   refused("SHAPE_MISMATCH", "spec.bit_mask_heads", [](Spec& spec) {
     spec.bit_mask_heads = 8;
     spec.masks[0].bit_mask = false;
@@ -134,7 +134,7 @@ TEST(ValidateTest, TheGradientOfABiasNeedsABiasAndRowsThatFit) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.gradients.d_bias");
 }
 
-// Rows times keys: far more than q, k and v.
+// Rows times keys: many more than q, k and v.
 TEST(ValidateTest, TheBytesOfABiasAreLimited) {
   Request request;
   request.spec.modifiers.bias = Bias{DataType::kFp32, 8};
@@ -172,7 +172,7 @@ TEST(ValidateTest, RangesOfAllMasksAreLimited) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
 }
 
-// Each may be looked at only when it is known that there are not too many.
+// Ranges are inspected only after their number has been checked.
 TEST(ValidateTest, RangesAreCountedBeforeTheyAreLookedAt) {
   Request request;
   const MaskRange wrong{0, 1, 5, 4, MaskRange::Kind::kFull};
@@ -185,7 +185,7 @@ TEST(ValidateTest, RangesAreCountedBeforeTheyAreLookedAt) {
   ExpectInvalid(request, "INVALID_MASK", "spec.masks[0].ranges[0].k_end");
 }
 
-// A kernel call holds what each row sees, for each class of heads.
+// For each class of heads, a kernel call stores what each row sees.
 TEST(ValidateTest, RowsOfManyClassesAreLimited) {
   Request request;
   request.spec.q_heads = request.spec.kv_heads = 8;
@@ -202,7 +202,7 @@ TEST(ValidateTest, RowsOfManyClassesAreLimited) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
 }
 
-// Nothing to cut, and still each pair of lengths is looked at.
+// There is nothing to split, but planning inspects each pair of lengths.
 TEST(ValidateTest, SequencesWithoutQueriesCountToo) {
   Request request;
   request.spec.masks[0].ranges.push_back({0, 9, 0, 9, MaskRange::Kind::kFull});
@@ -213,7 +213,7 @@ TEST(ValidateTest, SequencesWithoutQueriesCountToo) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "spec.masks");
 }
 
-// Found by the undefined-behaviour sanitizer, if at all.
+// Only the undefined-behaviour sanitizer may detect it.
 TEST(ValidateTest, FarWindowsAndChunksBesideRangesDoNotOverflow) {
   Request request;
   Mask& mask = request.spec.masks[0];
@@ -226,7 +226,7 @@ TEST(ValidateTest, FarWindowsAndChunksBesideRangesDoNotOverflow) {
   }
 }
 
-// 16 layers of ranges, each as many causal ones side by side, whose edges all cross.
+// 16 layers of ranges, each with as many adjacent causal ones, whose edges all cross.
 TEST(ValidateTest, PartsThatRangesCutRowsIntoAreLimited) {
   Request request;
   request.spec.sequences.assign(1, Lengths(1 << 20, 1 << 20));
@@ -255,7 +255,7 @@ TEST(ValidateTest, PartsThatRangesCutRowsIntoAreLimited) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
 }
 
-// Many heads with few masks are few classes, however they are mixed.
+// Many heads with few masks make few classes in any order.
 TEST(ValidateTest, ClassesOfHeadsAreLimited) {
   Request request;
   request.spec.q_heads = request.spec.kv_heads = 1024;
@@ -276,7 +276,7 @@ TEST(ValidateTest, ClassesOfHeadsAreLimited) {
   EXPECT_TRUE(request.Check().ok()) << request.Check();
 }
 
-// Also of heads: those of a group follow the masks of theirs.
+// The same for heads: those of a group use the masks of their group.
 TEST(ValidateTest, OnlySequencesThatFollowAMaskCountForIt) {
   Request request;
   request.spec.sequences = {Lengths(1 << 20, 1 << 20), Lengths(64, 64)};

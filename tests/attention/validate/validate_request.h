@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// A request that is served; each test spoils one thing.
+// A valid request. Each test changes one field.
 struct Request {
   AttentionSpec spec;
   Execution execution;

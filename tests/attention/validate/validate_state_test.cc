@@ -1,4 +1,4 @@
-// What Validate() says of states that are kept and used.
+// Validate() on requests that keep and use states.
 #include <functional>
 #include <string>
 
@@ -37,7 +37,7 @@ TEST(ValidateStateTest, NamesAreShortAndPrintable) {
   }
 }
 
-// Nothing that another operation has is left out in silence.
+// An option of the other operation is never ignored silently.
 TEST(ValidateStateTest, OptionsOfTheOtherOperationAreRefused) {
   Request gradients;
   gradients.limits.max_keep_state = absl::Seconds(10);

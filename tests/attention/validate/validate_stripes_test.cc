@@ -1,4 +1,4 @@
-// What striped shards may ask of planning: every rank has rows everywhere.
+// Planning limits of striped shards, in which every rank has rows everywhere.
 
 #include <limits>
 #include <string>
@@ -62,16 +62,16 @@ TEST(ValidateStripesTest, SequencesUnderStripesAreLimited) {
   Mask& mask = request.spec.masks.emplace_back();
   mask.query_heads = {3};
   ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
-  request.execution.stripe = 512;  // A sequence is on two ranks at most.
+  request.execution.stripe = 512;  // A sequence is on at most two ranks.
   EXPECT_TRUE(request.Check().ok()) << request.Check();
   request.execution.stripe = 0;
-  request.execution.world_size = 0;  // Left to who chooses it.
+  request.execution.world_size = 0;  // The planner chooses the size.
   EXPECT_TRUE(request.Check().ok()) << request.Check();
   request.execution.world_size = 1;
   EXPECT_TRUE(request.Check().ok()) << request.Check();
 }
 
-// Each sequence has a mask of its own: what is planned goes through the spans of all.
+// With a separate mask for each sequence, planning processes the spans of all.
 TEST(ValidateStripesTest, SpansOfAllMasksAreLimitedTogether) {
   Request request;
   request.execution.layout = Layout::kStriped;
@@ -88,7 +88,7 @@ TEST(ValidateStripesTest, SpansOfAllMasksAreLimitedTogether) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
   request.spec.sequences.back() = Lengths(100, 10, 3);  // In one span.
   EXPECT_TRUE(request.Check().ok()) << request.Check();
-  // Heads of one sequence count as masks do.
+  // Heads of one sequence count like masks.
   request.spec.sequences = {Lengths(12800, 10)};
   request.spec.masks.resize(2);
   request.spec.masks[1].query_heads = {3};
@@ -97,7 +97,7 @@ TEST(ValidateStripesTest, SpansOfAllMasksAreLimitedTogether) {
   ExpectInvalid(request, "LIMIT_EXCEEDED", "execution.layout");
 }
 
-// In each span of a sequence, ranks meet as in a sequence of one.
+// In each span of a sequence, ranks meet as in a sequence of one span.
 TEST(ValidateStripesTest, RanksMeetInEverySpan) {
   Request request;
   request.execution.layout = Layout::kStriped;

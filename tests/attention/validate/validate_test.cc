@@ -52,7 +52,7 @@ TEST(ValidateTest, WhatIsServedPasses) {
     EXPECT_TRUE(request.Check().ok()) << request.Check();
   }
   request.spec.head_dim = request.spec.head_dim_v = 256;
-  request.spec.sequences = {Sequence()};  // Nothing to do is a job too.
+  request.spec.sequences = {Sequence()};  // An empty job is valid.
   EXPECT_TRUE(request.Check().ok()) << request.Check();
 }
 
@@ -292,7 +292,7 @@ TEST(ValidateTest, MasksOfHeadsAndSequences) {
   }
   request.spec.masks.push_back(request.spec.masks[0]);
   request.spec.masks[1].query_heads = {1};
-  request.spec.sequences[1].mask = 1;  // Not the first of its group.
+  request.spec.sequences[1].mask = 1;  // Not the first mask of its group.
   ExpectInvalid(request, "INVALID_MASK", "spec.sequences[1].mask");
   request = Request();
   request.spec.masks.clear();

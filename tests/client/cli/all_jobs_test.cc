@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// Pages of three jobs, each call taking a second.
+// Pages of three jobs. Each call takes a second.
 struct Jobs {
   explicit Jobs(int jobs) : count(jobs) {}
 

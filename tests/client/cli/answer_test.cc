@@ -15,7 +15,7 @@
 namespace annulus {
 namespace {
 
-// A job of one key, answered: the output is the value, the LSE the score.
+// An answered job of one key: the output is the value, the LSE the score.
 class AnswerTest : public testing::Test {
  protected:
   AnswerTest() {

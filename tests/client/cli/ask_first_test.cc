@@ -28,7 +28,7 @@ TEST(AskFirstTest, OnlyWhatStaysRefusedIsARefusal) {
   }
 }
 
-// Nobody is there to answer: a client of an address that nobody listens at.
+// A client with an address at which nothing listens.
 TEST(AskFirstTest, WhoCannotAskGoesOn) {
   ClientOptions nobody;
   nobody.address = "127.0.0.1:1";

@@ -20,7 +20,7 @@ namespace {
 
 std::string PathOf(const std::string& name) { return testing::TempDir() + "/" + name; }
 
-// Reads a byte of a file that is cut when it is mapped already, on a thread of its own.
+// Reads a byte of a mapped file after it was truncated, on another thread.
 void ReadWhatIsCut() {
   const int fd = open(PathOf("input").c_str(), O_RDWR | O_CREAT | O_TRUNC, 0600);
   constexpr int kBytes = 1 << 16;
@@ -60,14 +60,14 @@ TEST(InterruptsDeathTest, AnotherErrorOfTheBusIsWhatItWas) {
   EXPECT_EXIT(
       {
         Interrupts interrupts;
-        kill(getpid(), SIGUSR2);  // Somebody else's.
+        kill(getpid(), SIGUSR2);  // A signal of another process.
         kill(getpid(), SIGBUS);
         for (;;) pause();
       },
       testing::KilledBySignal(SIGBUS), "");
 }
 
-// Ends with what is said of a file that may not become as large as it has to.
+// Ends with the error for a file that must not grow as large as needed.
 [[noreturn]] void WriteTooMuch(const std::string& path) {
   Interrupts interrupts;
   const rlimit limit = {4096, 4096};

@@ -36,7 +36,7 @@ TEST(ProgressBarTest, ItIsOneLineThatGoesAway) {
   ProgressBar bar(true);
   bar.Show(At(v1::Job::STATE_UPLOADING, 1, 4));
   bar.Clear();
-  bar.Show(At(v1::Job::STATE_UPLOADING, 2, 4));  // Too late.
+  bar.Show(At(v1::Job::STATE_UPLOADING, 2, 4));  // An outdated state.
   const std::string shown = testing::internal::GetCapturedStderr();
   const std::string line = ProgressText(At(v1::Job::STATE_UPLOADING, 1, 4));
   EXPECT_EQ(shown.substr(0, line.size() + 2), "\r" + line + "\r");

@@ -39,7 +39,7 @@ const std::map<absl::StatusCode, ExitCode>& Codes() {
   return *table;
 }
 
-// The table of docs/reference/command-line.md: what it says of each exit code.
+// The table of docs/reference/command-line.md: its text for each exit code.
 std::map<int, std::string> Documented() {
   std::ifstream file("docs/reference/command-line.md");
   std::map<int, std::string> rows;
@@ -72,7 +72,7 @@ TEST(ReportTest, EveryStatusHasItsExitCode) {
   EXPECT_EQ(ExitCodeOf(absl::CancelledError("")), 130);
 }
 
-// A status that the page gives no exit code is one that "has no code of its own".
+// Statuses that the page does not list with an exit code have "no code of its own".
 TEST(ReportTest, ThePageNamesTheStatusesOfEachExitCode) {
   const std::map<int, std::string> rows = Documented();
   std::map<std::string, int> said;
@@ -109,7 +109,7 @@ std::string Told(const absl::Status& status) {
   return told.str();
 }
 
-// Whether a field's line follows the message.
+// True if a line about the field follows the message.
 bool IsToldApart(const std::string& message, const FieldViolation& field) {
   const std::string told =
       Told(MakeError(absl::StatusCode::kInvalidArgument, message, {"SO", {}, {field}, {}}));

@@ -49,7 +49,7 @@ TEST(ShapeTextTest, NotesHeadsThatLookLikeTokens) {
   EXPECT_EQ(SwappedShapeNote(spec),
             "there are more heads (128) than tokens (8): the order is [tokens, heads, dim] or "
             "[batch, tokens, heads, dim] where no --tensor-layout says another");
-  spec.sequences = {Lengths(1, 4096)};  // A row that is decoded.
+  spec.sequences = {Lengths(1, 4096)};  // A decoding step.
   EXPECT_EQ(SwappedShapeNote(spec), "");
 }
 

@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// Says so of every state.
+// Returns the same answer for every state.
 struct Release {
   absl::Status answer;
   std::string asked;

@@ -59,7 +59,7 @@ TEST(JobSessionTest, AnEndMayComeBeforeRunReturns) {
   EXPECT_EQ(observer.ends[0].message(), "not here");
 }
 
-// With a call to wait for its end.
+// Ends with a function to wait for the end.
 struct AwaitedEnd : Ends {
   void OnDone(const absl::Status& status, const v1::JobStats& stats) override {
     Ends::OnDone(status, stats);
@@ -79,7 +79,7 @@ struct AwaitedEnd : Ends {
   bool ended = false;
 };
 
-// A job whose inputs are pushed, at `service`.
+// A job at `service` whose inputs are pushed.
 JobOptions Pushed(const FakeService& service, const ClientJob& job) {
   const auto channel = grpc::CreateChannel(service.address(), grpc::InsecureChannelCredentials());
   JobOptions options;
@@ -91,7 +91,7 @@ JobOptions Pushed(const FakeService& service, const ClientJob& job) {
   return options;
 }
 
-// Of a job that others may join: their rows are no answer to a caller that sends none.
+// Other calls may join the job: their rows are no answer to a caller that sends none.
 TEST(JobSessionTest, InputsThatEndTooEarlyAreMissingWhateverOthersHaveSent) {
   FakeService::Options service_options;
   service_options.complete_by_others = true;
@@ -109,8 +109,8 @@ TEST(JobSessionTest, InputsThatEndTooEarlyAreMissingWhateverOthersHaveSent) {
       << observer.ends[0];
 }
 
-// Dealt out, a chunk has other CRCs, which would hide that it was damaged before; of one rank it
-// goes on with its own, which its worker checks.
+// Scattered chunks get new CRCs, which would hide earlier damage. With one rank a chunk keeps its
+// CRC, which its worker checks.
 TEST(JobSessionTest, ADamagedChunkIsFound) {
   struct Pusher final : AwaitedEnd {
     void OnPlaced(const std::string&, const v1::Plan&) override {

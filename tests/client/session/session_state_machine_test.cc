@@ -26,7 +26,7 @@ SessionStateMachine::Options InMemory(int ranks = 1) {
   return options;
 }
 
-// One with its first attempt's streams open.
+// A machine with its first attempt's streams open.
 SessionStateMachine Placed(const SessionStateMachine::Options& options, int ranks = 1) {
   SessionStateMachine machine(options, kBegin);
   EXPECT_TRUE(machine.OnJobEvent(PlacedEvent(PlanOfRanks(ranks, 1)), kBegin).start.has_value());
@@ -75,7 +75,7 @@ TEST(SessionStateMachineTest, TheCoordinatorHasItsTimeToSpeakOfALostWorker) {
   EXPECT_EQ(end->status.message(), "gone; the coordinator has not said what becomes of the job");
 }
 
-// It stands still, say, and the workers have let go of all jobs.
+// For example, the coordinator is stopped, and the workers have released all jobs.
 TEST(SessionStateMachineTest, WhatASilentCoordinatorDoesNotDecideIsSentAgain) {
   const auto last_word = [](const absl::Status& of_worker) {
     SessionStateMachine machine = Placed(InMemory());
@@ -97,7 +97,7 @@ TEST(SessionStateMachineTest, WhatASilentCoordinatorDoesNotDecideIsSentAgain) {
   EXPECT_FALSE(last_word(kGone).retry_after.has_value()) << "it is sent again, later and later";
 }
 
-// A worker that was restarted at the same address does not know the old one's tickets.
+// A worker restarted at the same address does not accept the old one's tickets.
 TEST(SessionStateMachineTest, TheCoordinatorHasItsTimeToSpeakOfANewWorker) {
   const auto denied = [](const char* reason) {
     return MakeError(absl::StatusCode::kPermissionDenied, "no", {reason, {}, {}, {}});
@@ -127,7 +127,7 @@ TEST(SessionStateMachineTest, AJobThatIsPlacedAgainIsSentAgainWhenItsOldStreamsH
   EXPECT_EQ(machine.progress().bytes_sent, 0);
 }
 
-// What hangs of an attempt that another has taken the place of is no reason to give up that one.
+// Hanging streams of a replaced attempt do not end the current attempt.
 TEST(SessionStateMachineTest, OldStreamsTakeTheirTime) {
   SessionStateMachine machine = Placed(InMemory());
   machine.OnStreamDone(1, Stream::kUpload, kGone, kBegin);
@@ -190,7 +190,7 @@ SessionStateMachine::Options Releasing() {
   return options;
 }
 
-// A job that was to release a state and whose call broke: nobody can ask again.
+// The job releases a state and its call broke: no later call can get its rows.
 TEST(SessionStateMachineTest, RowsThatCannotBeHadAgainAreAwaited) {
   SessionStateMachine machine = Placed(Releasing());
   EXPECT_FALSE(machine.OnJobEvent(StateEvent(v1::Job::STATE_FAILED, kGone), kBegin).cancel_run_job);
@@ -245,12 +245,14 @@ TEST(SessionStateMachineTest, OutputsThatWereNotFetchedSayWhy) {
   EXPECT_EQ(end->status.message(), "gone");
 }
 
-// By the worker, when that one had its last row: the wire may not have said why.
+// The worker ended the stream because the other call had its last row. The error may lack the
+// reason.
 TEST(SessionStateMachineTest, WhatEndedForAnotherCallIsToBeSentAgain) {
   for (const bool shared : {true, false}) {
     for (const absl::Status& cut : {absl::CancelledError("cut"), absl::AbortedError("over"),
                                     absl::NotFoundError("no such shard")}) {
-      for (const bool early : {true, false}) {  // Whether it is cut before the job's end is told.
+      // True if the stream is cut before the job's end is reported.
+      for (const bool early : {true, false}) {
         SessionStateMachine::Options options = InMemory();
         options.may_be_joined = options.awaits_end_of_call = shared;
         SessionStateMachine machine = Placed(options);

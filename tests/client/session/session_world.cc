@@ -178,7 +178,7 @@ void SessionWorld::Start(const SessionStateMachine::Placement& placement) {
 
 void SessionWorld::PlanStream(int attempt, StreamId stream) {
   const absl::Duration delay = agenda_.Delay(5 * kStep);
-  if (agenda_.Chance(trouble_ / 2)) return;  // It hangs.
+  if (agenda_.Chance(trouble_ / 2)) return;  // The stream hangs.
   if (agenda_.Chance(trouble_)) {
     agenda_.After(delay, [=] { EndStream(attempt, stream, RandomError()); });
     return;
@@ -198,7 +198,7 @@ void SessionWorld::EndStream(int attempt, StreamId stream, const absl::Status& s
   if (attempt != started_ || streams_[stream] != Standing::kLive) return;
   streams_[stream] = status.ok() ? Standing::kWell : Standing::kBroken;
   if (end_.has_value()) Wrong("it ended with streams open");
-  // One of an attempt that has been given up says nothing.
+  // An error of an abandoned attempt does not count.
   const bool counts = started_ == attempt_ && !requeued_ && !machine_->failed();
   if (counts && !status.ok()) told_errors_.push_back(status);
   if (counts && !status.ok() && !CoordinatorDecides(status)) hard_ = true;
@@ -243,7 +243,7 @@ void SessionWorld::TellNext() {
   const bool runs = told_ == v1::Job::STATE_UPLOADING || told_ == v1::Job::STATE_DRAINING;
   if (runs && agenda_.Chance(trouble_)) {
     told_ = v1::Job::STATE_QUEUED;
-    requeued_ = agenda_.Chance(0.7);  // Else the next placement says it.
+    requeued_ = agenda_.Chance(0.7);  // Otherwise the next placement shows it.
     if (requeued_) Tell(StateEvent(told_));
   } else if (told_ == v1::Job::STATE_UNSPECIFIED) {
     Tell(StateEvent(told_ = v1::Job::STATE_QUEUED));

@@ -21,19 +21,19 @@ v1::Plan PlanOfRanks(int ranks, int attempt);
 v1::JobEvent StateEvent(v1::Job::State state, const absl::Status& error = absl::OkStatus());
 v1::JobEvent PlacedEvent(const v1::Plan& plan);
 
-// Everything that a session's machine hears and does, made up from a seed: a coordinator that tells
-// its job's states in their order, places it again or loses it, calls and streams that end well,
-// break, or hang until they are cancelled, and a caller that may lose patience. Judges each answer
-// by what it has told, which it keeps in its own way.
+// The environment of a SessionStateMachine, generated from a seed: a coordinator that sends its
+// job's states in order, places the job again or loses it; calls and streams that succeed, break,
+// or hang until they are cancelled; and a caller that may give up. Checks each answer against its
+// own record of what it sent.
 class SessionWorld {
  public:
   explicit SessionWorld(uint64_t seed);
 
-  // Plays to the end.
+  // Runs to the end.
   void Run();
-  // What the session did wrong, in words. Empty: nothing.
+  // Errors of the session, in words. Empty: none.
   const std::vector<std::string>& wrongs() const { return wrongs_; }
-  // What happened, for coverage.
+  // Events that occurred, for coverage.
   const std::set<std::string>& seen() const { return seen_; }
 
  private:
@@ -47,13 +47,13 @@ class SessionWorld {
   void Start(const SessionStateMachine::Placement& placement);
   void JudgeEnd(const SessionStateMachine::End& end);
   void JudgeAnswer(const SessionStateMachine::End& end);
-  // Of a job that ended well for another call with its request id.
+  // For a job that succeeded for another call with the same request id.
   void JudgeRetry(const absl::Status& error);
 
-  void TellNext();  // The coordinator's next word.
+  void TellNext();  // Sends the coordinator's next event.
   void Tell(const v1::JobEvent& event);
   void EndCall(const absl::Status& status);
-  void Broke(const absl::Status& error);  // The job, or its call.
+  void Broke(const absl::Status& error);  // The job or its call has failed.
   void PlanStream(int attempt, StreamId stream);
   void EndStream(int attempt, StreamId stream, const absl::Status& status);
   absl::Status RandomError();
@@ -61,23 +61,24 @@ class SessionWorld {
 
   Agenda agenda_;
   const int ranks_;
-  const double trouble_;  // How likely anything is to go wrong.
+  const double trouble_;  // Probability of faults.
   AttentionSpec spec_;
   SessionStateMachine::Options options_;
   std::optional<SessionStateMachine> machine_;
   v1::Job::State told_ = v1::Job::STATE_UNSPECIFIED;
-  int attempt_ = 0;  // The last that was placed.
+  int attempt_ = 0;  // The last placed attempt.
   bool requeued_ = false, stats_told_ = false, call_open_ = true, call_cancelled_ = false;
-  absl::Status job_error_, call_status_;   // As told.
-  std::map<StreamId, Standing> streams_;   // Of the attempt whose streams were started last.
-  int started_ = 0;                        // That attempt.
-  std::set<int> reported_;                 // Ranks of it.
-  std::vector<absl::Status> told_errors_;  // Any that the session may end with.
-  // When the attempt's first stream broke, and when the job or its call did.
+  absl::Status job_error_, call_status_;   // Errors that were sent to the session.
+  std::map<StreamId, Standing> streams_;   // Streams of the attempt that was started last.
+  int started_ = 0;                        // The number of that attempt.
+  std::set<int> reported_;                 // Ranks of that attempt.
+  std::vector<absl::Status> told_errors_;  // Errors that the session may end with.
+  // The time at which the attempt's first stream broke, and at which the job or its call broke.
   absl::Time first_error_ = absl::InfiniteFuture(), broke_ = absl::InfiniteFuture();
-  bool stands_ = false;                      // Rows that come all the same are the answer.
-  bool patient_ = true;                      // It has not failed by its alarm.
-  bool hard_ = false, caller_left_ = false;  // A stream's error was the answer; the caller's was.
+  bool stands_ = false;  // Rows that still arrive are the answer.
+  bool patient_ = true;  // True unless the session has failed by its alarm.
+  // The answer was a stream's error; the answer was the caller's.
+  bool hard_ = false, caller_left_ = false;
   std::optional<SessionStateMachine::End> end_;
   std::vector<std::string> wrongs_;
   std::set<std::string> seen_;

@@ -1,4 +1,4 @@
-// What a stream of outputs must bring: every row once.
+// A stream of outputs must bring every row once.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -67,7 +67,7 @@ TEST(ChunkReceiverOfNothingTest, IsComplete) {
   EXPECT_TRUE(ChunkReceiver(TensorTable(spec), WholeJob(spec)).Complete().ok());
 }
 
-// The gateway tells the rows of a striped shard one by one, and shard after shard.
+// The gateway sends the rows of striped shards one by one, shard after shard.
 TEST(ChunkReceiverOfStripesTest, TakesMorePiecesThanAWorkerDoes) {
   constexpr int64_t kMany = 2 * (ReceivedRanges::kMaxFragments + 1);
   const AttentionSpec spec = Spec(kMany);

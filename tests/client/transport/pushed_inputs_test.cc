@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// Parts of two ranks: `bytes` of one of them.
+// Parts for two ranks, with `bytes` for one of them.
 std::vector<TensorChunk> PartsOf(int rank, int64_t bytes) {
   const std::vector<char> data(bytes, 'x');
   std::vector<TensorChunk> parts(2);
@@ -26,7 +26,7 @@ TEST(PushedInputsTest, ARankIsTakenWholeWhenNobodyWaitsForMore) {
   pushed.Add(1, 10);
   ASSERT_TRUE(pushed.Push(PartsOf(0, 20), nullptr).ok());
   ASSERT_TRUE(pushed.Push(PartsOf(0, 10), nullptr).ok());
-  // The other rank's rows may be behind the credits that this one's hold.
+  // The other rank's rows may wait for the credits that this one's hold.
   EXPECT_EQ(pushed.TakeAll(0).bytes, 0);
   ASSERT_TRUE(pushed.Push(PartsOf(1, 10), nullptr).ok());
   const ChunkBatch first = pushed.TakeAll(0);
@@ -36,7 +36,7 @@ TEST(PushedInputsTest, ARankIsTakenWholeWhenNobodyWaitsForMore) {
   EXPECT_EQ(DetailOf(pushed.Push(PartsOf(0, 1), nullptr)).reason, "CHUNK_OVERLAP");
 }
 
-// A producer that counts what is out gives credits of a deleter alone.
+// A producer that counts its buffers uses credits that are only deleters.
 TEST(PushedInputsTest, ACreditIsHeldUntilItsBytesHaveLeft) {
   bool dropped = false;
   PushedInputs pushed;

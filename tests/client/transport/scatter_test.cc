@@ -107,7 +107,7 @@ std::vector<TensorChunk> RandomChunks(const TensorInfo& tensor, int64_t rows, co
   return chunks;
 }
 
-// Chunks of the caller's rows into the shards' memory.
+// Scatters chunks of the caller's rows into the shards' memory.
 std::vector<Bytes> ScatterAll(const TensorInfo& tensor, const Partition& maps,
                               const std::vector<TensorChunk>& chunks) {
   std::vector<Bytes> shards;
@@ -166,7 +166,7 @@ AttentionSpec SpecOf(int64_t rows) {
   return spec;
 }
 
-// Reads a source to its end and puts its chunks where they belong.
+// Reads a source to its end and stores its chunks.
 void Drain(ChunkSource* source, const std::vector<TensorInfo>& table, const ShardRows& rows,
            std::map<TensorId, Bytes>* back) {
   for (ChunkSource::State state = ChunkSource::State::kChunks;

@@ -1,4 +1,5 @@
-"""SIGTERM of a coordinator at work: what runs ends well, what is new is refused, and it says so to whoever probes it."""
+"""SIGTERM of a coordinator with running jobs: these finish, new ones are refused, and health probes
+show it."""
 
 import signal
 import unittest

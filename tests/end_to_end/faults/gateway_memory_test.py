@@ -13,7 +13,7 @@ MIB = 1 << 20
 GROWTH_KIB = 64 << 10
 HEADS, DIM = 8, 128
 ROW_BYTES = HEADS * DIM * 4
-# Of one job. Few queries or few keys, so that the transport is the work.
+# Sizes of one job. It has few queries or few keys, so that most of the work is transport.
 ROWS = 128 * MIB // ROW_BYTES
 SECONDS = 240
 
@@ -76,7 +76,7 @@ class GatewayMemoryTest(unittest.TestCase):
         for _ in range(2):
             with processes.Processes(2, worker_flags=flags) as service:
                 with raw_client.Stubs(service.address) as warm_up:
-                    # What the process needs to be warm is no growth.
+                    # Memory that a warm process needs does not count as growth.
                     Transfer(warm_up, 256, 256).read()
                 growth.append(self.growth_kib(service))
                 service_case.await_idle(service)
@@ -85,7 +85,7 @@ class GatewayMemoryTest(unittest.TestCase):
         self.assertLessEqual(min(growth), GROWTH_KIB, growth)
 
     def growth_kib(self, service):
-        """What the coordinator's memory grows by at its peak."""
+        """The growth of the coordinator's memory at its peak."""
         before = service.coordinator.resident_kib()
         lengths = [(16, ROWS), (16, ROWS), (16, ROWS), (ROWS, 16)]
         options = [()] * 3 + [raw_client.NARROW]

@@ -1,4 +1,4 @@
-"""An end that somebody asked for is no warning; a loss is one."""
+"""A requested stop is no warning; a loss is one."""
 
 import re
 import signal
@@ -18,7 +18,7 @@ def children_of(pid):
 
 
 def waits_for_signals(pid):
-    """Whether a worker blocks SIGTERM, to take it when it comes to it."""
+    """True if a worker blocks SIGTERM, to receive it later."""
     with open(f"/proc/{pid}/status", encoding="utf-8") as file:
         return int(re.search(r"SigBlk:\s+(\w+)", file.read())[1], 16) >> (signal.SIGTERM - 1) & 1
 

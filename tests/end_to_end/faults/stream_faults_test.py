@@ -12,7 +12,7 @@ MAX_INT64 = 2**63 - 1
 
 
 def long_job():
-    """Which runs for many seconds on slow workers."""
+    """A job that runs for many seconds on slow workers."""
     return Job([(8192, 8192)], q_heads=8, kv_heads=8, head_dim=128)
 
 
@@ -77,7 +77,7 @@ class StreamFaultsTest(ServiceCase):
         call.half_close()
         self.refused(call, "INVALID_ARGUMENT", "STREAM_SEQUENCE", "start")
 
-    # What a chunk says.
+    # The fields of a chunk.
 
     def test_a_chunk_out_of_range(self):
         for values in (
@@ -179,7 +179,7 @@ class StreamFaultsTest(ServiceCase):
             call.read()
         self.assertEqual(caught.exception.code, "RESOURCE_EXHAUSTED")
 
-    # What is missing at the end.
+    # Rows that are missing at the end.
 
     def test_too_few_rows(self):
         for missing in (0, 5, len(self.chunks) - 1):

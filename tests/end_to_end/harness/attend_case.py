@@ -1,4 +1,5 @@
-"""What the tests of whole jobs share: an `annulus serve`, files of every element type, and a judge in numpy."""
+"""Shared by the tests of whole jobs: an `annulus serve`, files of every element type, and a check
+in numpy."""
 
 import itertools
 import json
@@ -12,7 +13,8 @@ import numpy
 
 from tests.end_to_end.harness import cluster
 
-# Those that have every number of ranks whatever the heads, and move keys alone; and all of them.
+# Strategies that support every number of ranks with any heads and move only keys; and all
+# strategies.
 STRATEGIES = ("ring-pass-kv", "all-gather-kv", "rotate-kv", "halo")
 ALL_STRATEGIES = (*STRATEGIES, "ring-pass-q", "ulysses", "ulysses-ring", "double-ring", "tree")
 LAYOUTS = ("contiguous", "zigzag", "striped", "zigzag-per-sequence")
@@ -80,7 +82,8 @@ def spacing(magnitude, dtype):
 
 
 def save_tensors(path, tensors, dtype, fp32=()):
-    """A safetensors file, byte by byte: numpy has no bf16. Those named in `fp32` are of that type, and truth values are BOOL."""
+    """Writes a safetensors file byte by byte, because numpy has no bf16. Tensors named in `fp32`
+    have that type, and bool arrays are BOOL."""
     header, data = {}, b""
     for name, array in tensors.items():
         own = "fp32" if name in fp32 else dtype
@@ -109,7 +112,7 @@ def load_tensors(path):
     return arrays, dtypes
 
 
-# Which (row i, key j) of its rectangle a range shows.
+# The pairs (row i, key j) that a range shows in its rectangle.
 RANGE_KINDS = {
     "KIND_FULL": lambda i, j, r: (i == i) & (j == j),
     "KIND_CAUSAL": lambda i, j, r: j - r["kEnd"] <= i - r["qEnd"],
@@ -119,7 +122,8 @@ RANGE_KINDS = {
 
 
 def hidden_by(mask, q_len, kv_len):
-    """Which (row, key) a mask in JSON hides: the rule of docs/reference/numerics.md to the letter. Whose heads it is of is the caller's."""
+    """The (row, key) pairs that a JSON mask hides, literally by the rule of
+    docs/reference/numerics.md. The caller handles the mask's heads."""
     field = {name: int(mask[name]) for name in mask if name not in ("causal", "alignment", "ranges", "queryHeads")}
     i, j = numpy.arange(q_len)[:, None], numpy.arange(kv_len)[None, :]
     p = i + (0 if "alignment" in mask else kv_len - q_len)
@@ -224,7 +228,8 @@ def documented(name):
 
 
 def kept_weights(rate, seed, heads, q_len, kv_len):
-    """What dropout multiplies the weights of the first sequence by: [heads, rows, keys]."""
+    """The factors by which dropout multiplies the weights of the first sequence: [heads, rows,
+    keys]."""
     keeps = documented("keeps")
     return numpy.array([[[keeps(rate, seed, 0, head, i, j) / (1 - rate) for j in range(kv_len)] for i in range(q_len)] for head in range(heads)])
 
@@ -277,7 +282,8 @@ class AttendCase(unittest.TestCase):
         step = spacing(largest, dtype)
         if not by_head:  # The largest error of a head's few rows is luck.
             wrong += 0.75 * step * (out.shape[0] * out.shape[2] < 4096)
-            parts = wrong / numpy.where(largest > 0, largest, numpy.inf)  # As in every other head.
+            # Like in every other head.
+            parts = wrong / numpy.where(largest > 0, largest, numpy.inf)
             wrong = numpy.maximum(wrong, parts.max() * largest)
         budget = 2 * wrong + step / 2
         error = numpy.abs(out - exact[0]).max(axis=(0, 2))

@@ -14,13 +14,13 @@ import subprocess
 import sys
 import threading
 
-# Where //:programs puts the three programs, relative to a test's tree or below bazel-bin.
+# The location of the three programs of //:programs, relative to a test's tree or below bazel-bin.
 PROGRAMS = os.environ.get("ANNULUS_PROGRAMS", "bin")
 CALL_SECONDS = 120
 # Flags of a coordinator whose workers are neither suspect nor lost when a busy machine holds them up. One that ends is suspect
 # at once, by its stream, and lost in two minutes.
 PATIENT = ("--beat-interval=30s", "--lease=2m")
-# What `annulus serve` says of a child that was not asked to end, or ended badly.
+# The beginning of a line of `annulus serve` about a child that ended by itself or with an error.
 CHILD_ENDED = "annulus serve: "
 # Workers as slow as they can be, for jobs that must run for seconds on any machine.
 SLOW = ("--threads", "1", "--worker-flag=--kernel=portable")

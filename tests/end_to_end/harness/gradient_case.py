@@ -1,4 +1,4 @@
-"""What the tests of whole gradients jobs share: files there and back, and a judge in numpy."""
+"""Shared by the tests of whole gradients jobs: files in both directions, and a check in numpy."""
 
 import json
 import os

@@ -72,7 +72,7 @@ class Process:
             return int(re.search(rf"{field}:\s+(\d+) kB", file.read())[1])
 
     def crashed(self):
-        """Its exit code, where it has ended and nobody asked it to."""
+        """Its exit code if it ended without a request."""
         return None if self.ended_by_test else self._process.poll()
 
     def signal(self, number):

@@ -144,7 +144,7 @@ def indices(ranges):
 
 
 class Outputs:
-    """Where a job's output chunks are put; every cell once, every CRC right."""
+    """Collects a job's output chunks: every cell once, every CRC correct."""
 
     def __init__(self, job, q_rows=None):
         """`q_rows`: global rows of a shard whose chunks come in its own rows."""

@@ -1,4 +1,4 @@
-"""What a watcher of a job hears of its segments."""
+"""Progress events about segments that a watcher of a job receives."""
 
 import numpy
 
@@ -9,7 +9,8 @@ HEADS, KV_HEADS, DIM = 6, 3, 64
 
 
 def execution_of(strategy, world_size, flags=()):
-    """What the command line asks for with these and with further flags, each a name and its value."""
+    """The execution that the command line requests with these values and with further flags, each a
+    name and its value."""
     asked = {"strategy": strategy, "world_size": str(world_size)}
     asked |= {flag[2:].replace("-", "_"): value for flag, value in zip(flags[::2], flags[1::2])}
     execution = types_pb2.Execution()
@@ -20,7 +21,8 @@ def execution_of(strategy, world_size, flags=()):
 
 
 def assert_told(case, address, rows, execution, gradients=False):
-    """Of a job of progress_of(): that it runs as asked, has more segments than one, and that each is told once it is done."""
+    """Checks a job of progress_of(): it runs as requested, has more than one segment, and each
+    segment is reported once it is done."""
     planned, told = progress_of(address, rows, execution, gradients)
     for field, value in execution.ListFields():
         case.assertEqual(getattr(planned, field.name), value, field.name)
@@ -30,8 +32,8 @@ def assert_told(case, address, rows, execution, gradients=False):
 
 
 def progress_of(address, rows, execution, gradients=False):
-    """(the execution that was planned, progress as it was told) of a causal bf16 job of zeros by Attend: one sequence of `rows`
-    queries and as many keys."""
+    """(the planned execution, the reported progress) of a causal bf16 job of zeros by Attend: one
+    sequence of `rows` queries and as many keys."""
     spec = types_pb2.AttentionSpec(dtype=types_pb2.DATA_TYPE_BF16, q_heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM)
     spec.sequences.add(q_len=rows, kv_len=rows)
     spec.masks.add(causal=True)

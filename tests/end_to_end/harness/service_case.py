@@ -10,7 +10,7 @@ IDLE_SECONDS = 20
 
 
 def cluster_state(service):
-    """What `annulus cluster --all --json` says."""
+    """The output of `annulus cluster --all --json`."""
     done = service.annulus("cluster", "--all", "--json")
     if done.returncode != 0:
         raise AssertionError(f"annulus cluster ended with {done.returncode}: {done.stderr}")

@@ -27,6 +27,6 @@ def stat_of(pid):
 
 
 def runs(pid):
-    """One that nobody reaps has ended."""
+    """True if the process runs. A zombie has ended."""
     stat = stat_of(pid)
     return stat is not None and stat[0] != "Z"

@@ -17,7 +17,7 @@ namespace {
 // Callbacks that wait for each other.
 class Callbacks {
  public:
-  // Starts a call whose callback tells that it runs, then waits until it may end.
+  // Starts a call whose callback reports that it runs, and then waits until it may end.
   void Start() {
     auto call = std::make_shared<EmptyCall>();
     stub_.UnaryCall(&call->context, "/annulus/None", grpc::StubOptions(), &call->request,
@@ -67,7 +67,7 @@ class Callbacks {
 absl::Time Soon() { return absl::Now() + absl::Milliseconds(300); }
 absl::Time Late() { return absl::Now() + absl::Seconds(20); }
 
-// All in one test: a process limits its threads once.
+// All in one test, because a process limits its threads only once.
 TEST(CallbackThreadsTest, OneIsLeftAndIsNeverDeaf) {
   KeepCallbackThreads();
   {
@@ -88,8 +88,8 @@ TEST(CallbackThreadsTest, OneIsLeftAndIsNeverDeaf) {
   after.LetEnd();
   ASSERT_TRUE(after.AwaitEnded(2, Late()));
 
-  if (kSanitized) return;  // What follows measures time.
-  // From a second after an event a thread of gRPC's would sleep for a tenth of a second.
+  if (kSanitized) return;  // The rest measures time.
+  // One second after an event, a gRPC thread would sleep for a tenth of a second.
   absl::Duration best = absl::InfiniteDuration();
   for (int i = 0; i < 5; ++i) {
     Callbacks idle;

@@ -35,7 +35,7 @@ absl::StatusOr<ListeningServer> ListenOn(const std::string& address) {
   return listening;
 }
 
-// A port of the loopback that somebody listens to.
+// A loopback port that is in use.
 class TakenPort {
  public:
   TakenPort() : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -78,7 +78,7 @@ TEST(ListenTest, APortThatIsTakenIsTheCauseAndGrpcLogsNothing) {
     testing::internal::CaptureStderr();
     const absl::Status status = ListenOn(address).status();
     const std::string logged = testing::internal::GetCapturedStderr();
-    if (status.ok()) continue;  // A localhost that is IPv6's too.
+    if (status.ok()) continue;  // Here localhost is also an IPv6 address.
     EXPECT_EQ(logged, "");
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
     EXPECT_EQ(status.message(),
@@ -96,7 +96,7 @@ TEST(ListenTest, AnAddressOfAnotherMachineIsTheCause) {
                                "cannot listen on no-such-host.invalid:0: "));
 }
 
-// A service whose Watch keeps its thread until it may go on.
+// A service whose Watch blocks its thread until the test continues it.
 class Watched final : public grpc::health::v1::Health::Service {
  public:
   grpc::Status Watch(grpc::ServerContext*, const grpc::health::v1::HealthCheckRequest*,

@@ -23,7 +23,7 @@ std::string ReasonOf(const std::string& bytes) {
   return DetailOf(ParseRequest(InPieces(bytes, 1000), &request)).reason;
 }
 
-// So many empty messages `sequences` of a spec, which is one itself.
+// `sequences` empty messages in a spec, which is one message itself.
 std::string WithSequences(int64_t sequences) {
   v1::RunJobRequest request;
   for (int64_t i = 0; i < sequences; ++i) request.mutable_spec()->add_sequences();
@@ -36,7 +36,7 @@ TEST(RequestTest, PartsAreCountedBeforeTheyAreMade) {
 }
 
 TEST(RequestTest, FieldsThatNobodyKnowsAreParts) {
-  const std::string number("\xa0\x06\x07", 3), text("\xa2\x06\x00", 3);  // Both of field 100.
+  const std::string number("\xa0\x06\x07", 3), text("\xa2\x06\x00", 3);  // Both have field 100.
   for (const std::string& field : {number, text}) {
     std::string many;
     for (int64_t i = 0; i < kMaxRequestParts; ++i) many += field;
@@ -45,11 +45,11 @@ TEST(RequestTest, FieldsThatNobodyKnowsAreParts) {
   }
 }
 
-// protobuf keeps them as it keeps fields that nobody knows.
+// protobuf stores them like unknown fields.
 TEST(RequestTest, FieldsOfAnotherTypeAreParts) {
-  const std::string number("\x08\x07", 2);     // request_id, a text.
-  const std::string message("\x10\x07", 2);    // spec, a message.
-  const std::string fixed("\x25\0\0\0\0", 5);  // detached, a truth value.
+  const std::string number("\x08\x07", 2);     // request_id as a number instead of a string.
+  const std::string message("\x10\x07", 2);    // spec as a number instead of a message.
+  const std::string fixed("\x25\0\0\0\0", 5);  // detached as a fixed32 instead of a bool.
   for (const std::string& field : {number, message, fixed}) {
     std::string many;
     for (int64_t i = 0; i < kMaxRequestParts; ++i) many += field;
@@ -59,7 +59,7 @@ TEST(RequestTest, FieldsOfAnotherTypeAreParts) {
 }
 
 TEST(RequestTest, GroupsAreRefusedForAllThatTheyHold) {
-  const std::string group("\x7b\x7c", 2);  // Of field 15, and its end.
+  const std::string group("\x7b\x7c", 2);  // Field 15, start and end of a group.
   EXPECT_EQ(ReasonOf(group), "MALFORMED_MESSAGE");
   EXPECT_EQ(ReasonOf(std::string("\x12\x02", 2) + group), "MALFORMED_MESSAGE") << "in the spec";
   EXPECT_EQ(ReasonOf(std::string("\x12\x01\x7b\x7c", 4)), "MALFORMED_MESSAGE");
@@ -101,7 +101,7 @@ TEST(RequestTest, WhatDoesNotParseIsSaidSo) {
     EXPECT_EQ(ReasonOf(whole.substr(0, cut)), "MALFORMED_MESSAGE") << cut;
   EXPECT_EQ(ReasonOf(std::string("\x0a\x05\x12\x7f", 4)), "MALFORMED_MESSAGE");
   EXPECT_EQ(ReasonOf(std::string("\x0a\xff\xff\xff\xff\x0f", 6)), "MALFORMED_MESSAGE");
-  EXPECT_EQ(ReasonOf(std::string("\x0b", 1)), "MALFORMED_MESSAGE");  // A group that does not end.
+  EXPECT_EQ(ReasonOf(std::string("\x0b", 1)), "MALFORMED_MESSAGE");  // A group without end.
 }
 
 TEST(RequestTest, AMessageThatIsTakenIsNotKept) {
@@ -128,7 +128,7 @@ TEST(RequestTest, QuestionsAreSmallAndKnown) {
     return DetailOf(TakeQuestion(&arrived, &taken)).reason;
   };
   v1::GetJobRequest question;
-  question.set_job_id(std::string(kMaxQuestionBytes - 3, 'x'));  // And a tag, and a length.
+  question.set_job_id(std::string(kMaxQuestionBytes - 3, 'x'));  // Plus tag and length.
   EXPECT_EQ(reason(question), "");
   question.mutable_job_id()->push_back('x');
   EXPECT_EQ(reason(question), "LIMIT_EXCEEDED");

@@ -1,5 +1,5 @@
-// Every field of a request is of some row of the capability table: who adds an option says there
-// whether it is served.
+// Every field of a request belongs to a row of the capability table: a new option must state there
+// if it is served.
 
 #include <map>
 #include <set>
@@ -16,8 +16,8 @@ namespace {
 using google::protobuf::Descriptor;
 using google::protobuf::FieldDescriptor;
 
-// Fields without a row of their own, and the field whose rows speak for them; none for what every
-// request has, of any value.
+// Fields without a separate row, and the field whose rows cover them; none for fields that every
+// request has, with any value.
 const std::map<std::string, std::string>& SpokenFor() {
   static const auto& fields = *new std::map<std::string, std::string>{
       {"spec.q_heads", ""},
@@ -46,7 +46,7 @@ const std::map<std::string, std::string>& SpokenFor() {
   return fields;
 }
 
-// Paths of the fields that are no messages of ours, below `prefix`.
+// Adds the paths below `prefix` of fields that are not messages of ours.
 void AddLeaves(const Descriptor& message, const std::string& prefix, std::set<std::string>* paths) {
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
@@ -81,11 +81,11 @@ TEST(CapabilityFieldsTest, EveryFieldOfARequestHasARow) {
   }
 }
 
-// The other way: a row that names a field that is none refuses with a path that nobody has.
+// The converse: a row with a wrong field would refuse with a path that no request has.
 TEST(CapabilityFieldsTest, EveryRowNamesAField) {
   const std::set<std::string> fields = FieldsOfARequest();
   for (const Capability& row : CapabilityTable()) {
-    // Itself, or a message or list that has fields.
+    // The field itself, or a message or list that has fields.
     const std::string& path = row.field_path;
     const auto at = fields.lower_bound(path);
     ASSERT_TRUE(at != fields.end() && at->compare(0, path.size(), path) == 0) << path;

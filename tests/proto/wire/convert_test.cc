@@ -13,7 +13,7 @@ namespace {
 
 using google::protobuf::util::MessageDifferencer;
 
-// Every field set to something that is not its default.
+// Every field has a value other than its default.
 v1::AttentionSpec FullSpec() {
   v1::AttentionSpec spec;
   spec.set_dtype(v1::DATA_TYPE_BF16);
@@ -83,13 +83,13 @@ TEST(ConvertTest, AForwardSpecComesBackEqual) {
   EXPECT_TRUE(MessageDifferencer::Equals(proto, SpecToProto(*spec)));
 }
 
-// A field that is added to the message must be converted: this counts them.
+// A new field of the message must be converted. This test counts them.
 TEST(ConvertTest, FullSpecSetsEveryFieldOfTheMessage) {
   const v1::AttentionSpec spec = FullSpec();
   const auto* descriptor = spec.GetDescriptor();
   for (int i = 0; i < descriptor->field_count(); ++i) {
     const auto* field = descriptor->field(i);
-    if (field->name() == "forward") continue;  // The other half of the oneof.
+    if (field->name() == "forward") continue;  // The other member of the oneof.
     const bool set = field->is_repeated() ? spec.GetReflection()->FieldSize(spec, field) > 0
                                           : spec.GetReflection()->HasField(spec, field);
     EXPECT_TRUE(set) << field->name();
@@ -116,7 +116,7 @@ TEST(ConvertTest, UnknownEnumsNameTheirField) {
             "execution.head_deal");
 }
 
-// Calls `visit` with every message below `message`, itself included, and its path.
+// Calls `visit` with every message below `message`, including itself, and its path.
 void ForEachMessage(google::protobuf::Message* message, const std::string& path,
                     const std::function<void(google::protobuf::Message*, std::string)>& visit) {
   using Field = google::protobuf::FieldDescriptor;

@@ -9,7 +9,7 @@
 namespace annulus {
 namespace {
 
-// As its definition says, bit by bit.
+// The definition, bit by bit.
 uint32_t Reference(uint32_t crc, const char* data, size_t size) {
   crc = ~crc;
   for (size_t i = 0; i < size; ++i) {

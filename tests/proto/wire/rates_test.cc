@@ -46,7 +46,7 @@ TEST(RatesTest, AMessageSaysAllOfThem) {
 TEST(RatesTest, WhatNoPlanCanBeMadeFromIsRefused) {
   const std::function<void(v1::WorkerRates*)> spoils[] = {
       [](auto* r) { r->clear_kernels(); },
-      [](auto* r) { r->mutable_kernels()->DeleteSubrange(0, 2); },  // bf16 is left.
+      [](auto* r) { r->mutable_kernels()->DeleteSubrange(0, 2); },  // Only bf16 remains.
       [](auto* r) { r->mutable_kernels(0)->clear_rates(); },
       [](auto* r) { r->mutable_kernels(0)->mutable_rates(1)->set_head_dim(32); },
       [](auto* r) { r->mutable_kernels(0)->mutable_rates(0)->set_head_dim(0); },
@@ -83,7 +83,7 @@ TEST(RatesTest, WhatNoPlanCanBeMadeFromIsRefused) {
   }
 }
 
-// A newer worker may have kernels that this version has no jobs for.
+// A newer worker may have kernels that this version does not use.
 TEST(RatesTest, KernelsOfUnknownKindAreLeftOut) {
   v1::WorkerRates proto = RatesToProto(Some());
   proto.mutable_kernels(1)->set_arithmetic(static_cast<v1::AttentionSpec::Arithmetic>(77));

@@ -24,7 +24,7 @@ std::string Flat(const grpc::ByteBuffer& buffer) {
   return all;
 }
 
-// `bytes` in slices of at most `piece` bytes, as a transport might deliver them.
+// `bytes` in slices of at most `piece` bytes, as a transport may deliver them.
 grpc::ByteBuffer InPieces(const std::string& bytes, size_t piece) {
   std::vector<grpc::Slice> slices;
   for (size_t at = 0; at < bytes.size(); at += piece) {
@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<TensorChunk>> Decode(const std::string& message, size
   return DecodeChunks(InPieces(message, piece), &rest);
 }
 
-// A message whose chunk is these bytes, sense or not.
+// A message whose chunk is these bytes, valid or not.
 std::string AsMessage(const std::string& chunk) {
   std::string step(1, kChunksField << 3 | 2);
   size_t size = chunk.size();
@@ -182,7 +182,7 @@ TEST(TensorStreamTest, FieldsComeInAnyOrderAndUnknownOnesAreTold) {
   rest.set_crc32c(Crc32c(bytes.data(), bytes.size()));
   const std::string text = std::string("\xa2\x06\x03", 3) + "abc";
   const std::string number = std::string("\xa0\x06\x01", 3);
-  // Of the message, of its chunk, and the field that is told.
+  // Extra bytes of the message and of its chunk, and the field that is reported.
   const std::vector<std::tuple<std::string, std::string, std::string>> cases = {
       {"", "", ""},
       {text, "", "100"},

@@ -8,7 +8,7 @@ using v1::Job;
 
 class AdmissionByPaceTest : public testing::Test {
  protected:
-  // With ten seconds to its deadline.
+  // Runs a job with ten seconds to its deadline.
   int64_t RunSoon(const v1::RunJobRequest& request) {
     return harness_.Run(request, "anonymous", harness_.now() + absl::Seconds(10));
   }
@@ -16,7 +16,7 @@ class AdmissionByPaceTest : public testing::Test {
     const std::optional<absl::Status>& finished = harness_.call(call).finished;
     return finished.has_value() ? ReasonOf(*finished) : "";
   }
-  // On one worker, whose report says so much.
+  // Finishes a job on one worker, with these times in its report.
   void Finish(const v1::RunJobRequest& request, absl::Duration took, absl::Duration waited) {
     harness_.took = took;
     harness_.waited = waited;
@@ -28,7 +28,7 @@ class AdmissionByPaceTest : public testing::Test {
   void FinishOne(absl::Duration took, absl::Duration waited) {
     Finish(harness_.Request(1), took, waited);
   }
-  // `running` was predicted to take 30 s and takes one.
+  // `running` was predicted to take 30 s, but takes one.
   void ShowThatItTakesASecond(int64_t running) {
     harness_.plan_seconds = 1;
     EXPECT_EQ(RefusalOf(RunSoon(harness_.Request(1))), "DEADLINE_UNREACHABLE");
@@ -40,7 +40,7 @@ class AdmissionByPaceTest : public testing::Test {
   CoordinatorHarness harness_;
 };
 
-// A worker that measured itself on a busy machine: 1e-8 s a pair where it takes 1e-9.
+// A worker that measured itself while the machine was busy: 1e-8 s a pair instead of 1e-9.
 TEST_F(AdmissionByPaceTest, ALongJobIsTakenWhenAShortOneHasShownThatTheWorkerIsFaster) {
   harness_.Start(1);
   harness_.plan_by_rate = true;
@@ -68,7 +68,7 @@ TEST_F(AdmissionByPaceTest, ADeadlineIsRefusedOnlyByTheBestThatAnyWorkerHasShown
   request.mutable_spec()->set_dtype(v1::DATA_TYPE_BF16);
   harness_.plan_seconds = 20;
   EXPECT_EQ(RefusalOf(RunSoon(request)), "DEADLINE_UNREACHABLE");
-  // Of fp32 one worker has shown that it is 2.5 times as fast: so it may be with bf16.
+  // Jobs have shown that one worker is 2.5 times as fast with fp32. So it may also be with bf16.
   harness_.plan_seconds = 0.5;
   harness_.plan_pairs = 50'000'000;
   FinishOne(absl::Milliseconds(200), absl::ZeroDuration());
@@ -79,7 +79,7 @@ TEST_F(AdmissionByPaceTest, ADeadlineIsRefusedOnlyByTheBestThatAnyWorkerHasShown
   EXPECT_EQ(RefusalOf(RunSoon(request)), "DEADLINE_UNREACHABLE");
 }
 
-// Or no long job would ever be taken where nobody sends short ones.
+// Otherwise no long job would ever be accepted without earlier short ones.
 TEST_F(AdmissionByPaceTest, AWorkerThatHadFewProcessorsIsGivenTheBenefitOfTheDoubt) {
   harness_.cpu_share = 0.4;
   harness_.Start(1);
@@ -90,9 +90,9 @@ TEST_F(AdmissionByPaceTest, AWorkerThatHadFewProcessorsIsGivenTheBenefitOfTheDou
   EXPECT_EQ(harness_.planned_pair_seconds, 1e-8) << "plans keep to what was measured";
 }
 
-// Seconds of what waits were predicted before anybody knew better.
+// Waiting work in seconds, as predicted before any measurement.
 TEST_F(AdmissionByPaceTest, WorkThatWaitsCountsByTheBestThatWorkersHaveShown) {
-  harness_.staging_limit = 1500;  // One job.
+  harness_.staging_limit = 1500;  // Room for one job.
   harness_.Start(1);
   harness_.plan_seconds = 30;
   harness_.plan_pairs = 1'000'000'000;
@@ -102,7 +102,7 @@ TEST_F(AdmissionByPaceTest, WorkThatWaitsCountsByTheBestThatWorkersHaveShown) {
 }
 
 TEST_F(AdmissionByPaceTest, GradientsThatWaitCountByTheBestThatGradientsHaveShown) {
-  harness_.staging_limit = 2500;  // One job.
+  harness_.staging_limit = 2500;  // Room for one job.
   harness_.Start(1);
   v1::RunJobRequest gradients = harness_.Request(1);
   gradients.mutable_spec()->mutable_gradients();
@@ -114,7 +114,7 @@ TEST_F(AdmissionByPaceTest, GradientsThatWaitCountByTheBestThatGradientsHaveShow
   ShowThatItTakesASecond(first);
 }
 
-// Its plan is as old as its rates.
+// The plan was made with old rates.
 TEST_F(AdmissionByPaceTest, APlanMadeElsewhereCountsByWhatWasShownMeanwhile) {
   harness_.Start(1);
   harness_.plan_by_rate = true;
@@ -140,11 +140,11 @@ TEST_F(AdmissionByPaceTest, APlanMadeElsewhereCountsByWhatWasShownMeanwhile) {
 }
 
 TEST_F(AdmissionByPaceTest, WorkThatWaitsIsNotDiscountedTwice) {
-  harness_.staging_limit = 1500;  // One job.
+  harness_.staging_limit = 1500;  // Room for one job.
   harness_.Start(1);
   harness_.plan_pairs = 50'000'000;
   FinishOne(absl::Milliseconds(50), absl::ZeroDuration());
-  harness_.plan_seconds = 30;  // Predicted with a tenth of what was measured.
+  harness_.plan_seconds = 30;  // The prediction uses a tenth of the measured rate.
   EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(1))), Job::STATE_UPLOADING);
   EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(1))), Job::STATE_QUEUED);
   harness_.plan_seconds = 1;
@@ -152,7 +152,7 @@ TEST_F(AdmissionByPaceTest, WorkThatWaitsIsNotDiscountedTwice) {
 }
 
 TEST_F(AdmissionByPaceTest, GradientsOf16BitsLeaveDeadlinesOfForwardJobsAlone) {
-  harness_.staging_limit = 1500;  // One job.
+  harness_.staging_limit = 1500;  // Room for one job.
   harness_.bf16_pair_seconds = 1e-8;
   harness_.Start(1);
   v1::RunJobRequest gradients = harness_.Request(1);
@@ -166,7 +166,7 @@ TEST_F(AdmissionByPaceTest, GradientsOf16BitsLeaveDeadlinesOfForwardJobsAlone) {
   EXPECT_TRUE(info.shown(0).gradients());
   harness_.plan_seconds = 20;
   EXPECT_EQ(RefusalOf(RunSoon(harness_.Request(1))), "DEADLINE_UNREACHABLE");
-  // What waits counts by its own operation.
+  // Waiting jobs count by their own operation.
   harness_.Run(harness_.Request(1));
   harness_.Run(harness_.Request(1));
   harness_.plan_seconds = 1;

@@ -8,7 +8,7 @@ using v1::Job;
 
 class AdmissionTest : public testing::Test {
  protected:
-  // A refused job: its call ends with this, and nothing of it stays.
+  // Expects that the job was refused: its call ends with this error, and nothing of it remains.
   void ExpectRefused(int64_t call, absl::StatusCode code, const std::string& reason) {
     ASSERT_TRUE(harness_.call(call).finished.has_value());
     EXPECT_EQ(harness_.call(call).finished->code(), code);
@@ -66,7 +66,8 @@ TEST_F(AdmissionTest, EveryTypeHasItsOwnRate) {
   EXPECT_EQ(harness_.planned_pair_seconds, 5e-9);
 }
 
-// What workers lack is refused before a byte moves, and told to whoever asks; other jobs run.
+// A job that needs a lacking feature is refused before any transfer, and reported on request; other
+// jobs run.
 TEST_F(AdmissionTest, WhatAReadyWorkerLacksIsRefused) {
   control::v1::WorkerEvent event = harness_.RegisterEvent("w0", "i0");
   control::v1::Lack* lack = event.mutable_register_()->add_lacks();
@@ -124,7 +125,7 @@ TEST(AdmissionLimitsTest, QueueFullSaysWhenToTryAgainAndOthersGoOn) {
   CoordinatorOptions options;
   options.max_queued_jobs = 2;
   CoordinatorHarness harness(options);
-  harness.staging_limit = 1500;  // One job.
+  harness.staging_limit = 1500;  // Room for one job.
   harness.Start(1);
   const int64_t first = harness.Run(harness.Request(1));
   harness.Run(harness.Request(1));
@@ -146,7 +147,7 @@ TEST_F(AdmissionTest, DeadlineUnreachableSaysBothTimes) {
   ExpectRefused(call, absl::StatusCode::kDeadlineExceeded, "DEADLINE_UNREACHABLE");
   EXPECT_EQ(DetailOf(*harness_.call(call).finished).metadata["predicted_ms"], "20000");
   EXPECT_EQ(DetailOf(*harness_.call(call).finished).metadata["remaining_ms"], "10000");
-  // A deadline that has passed already is refused too, whatever the job.
+  // A deadline in the past is refused for any job.
   harness_.plan_seconds = 0;
   ExpectRefused(harness_.Run(harness_.Request(1), "anonymous", harness_.now() - absl::Seconds(1)),
                 absl::StatusCode::kDeadlineExceeded, "DEADLINE_UNREACHABLE");
@@ -204,8 +205,8 @@ TEST_F(AdmissionTest, JobThatWaitsForBytesIsNotOvertakenOnItsWorkers) {
   harness_.staging_limit = 2400;
   harness_.Start(1);
   harness_.Run(harness_.Request(1));                            // 1088.
-  const int64_t large = harness_.Run(harness_.Request(1, 32));  // 2176: waits.
-  const int64_t small = harness_.Run(harness_.Request(1, 1));   // Would fit beside the first.
+  const int64_t large = harness_.Run(harness_.Request(1, 32));  // 2176 bytes: waits.
+  const int64_t small = harness_.Run(harness_.Request(1, 1));   // Would fit beside the first job.
   EXPECT_EQ(harness_.StateOf(large), Job::STATE_QUEUED);
   EXPECT_EQ(harness_.StateOf(small), Job::STATE_QUEUED);
 }
@@ -220,8 +221,9 @@ TEST_F(AdmissionTest, LargeRequestsArePlannedElsewhere) {
   const auto [plan, wanted] = harness_.plans_wanted[0];
   harness_.Handle(event::Planned{plan, harness_.MakePlan(wanted)});
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
-  harness_.Handle(event::Planned{plan, harness_.MakePlan(wanted)});  // Again: nothing.
-  // One that is refused, and one whose caller went away meanwhile.
+  // The same result again has no effect.
+  harness_.Handle(event::Planned{plan, harness_.MakePlan(wanted)});
+  // One job is refused; the caller of the other disconnects meanwhile.
   const int64_t refused = harness_.Run(request);
   harness_.Handle(event::Planned{harness_.plans_wanted[1].first, absl::UnimplementedError("no")});
   EXPECT_EQ(harness_.call(refused).finished->code(), absl::StatusCode::kUnimplemented);
@@ -232,7 +234,7 @@ TEST_F(AdmissionTest, LargeRequestsArePlannedElsewhere) {
   EXPECT_EQ(harness_.tables().queue.size(), 0u);
 }
 
-// Its steps are cut along its chunks, which takes seconds where there are many.
+// Its steps are split along its chunks, which takes seconds if there are many.
 TEST_F(AdmissionTest, AJobOfManyRowsIsPlannedElsewhere) {
   harness_.Start(2);
   const int64_t rows = harness_.tables().options.inline_plan_rows / 2;
@@ -283,7 +285,7 @@ TEST_F(AdmissionTest, DryRunPlansAndQueuesNothing) {
   auto submission = MakeSubmission(harness_.Request(2), harness_.tables().options);
   const int64_t call = harness_.NewCall();
   harness_.Handle(event::PlanJob{call, "anonymous", *submission});
-  // However small, it is planned elsewhere.
+  // However small it is, it is planned elsewhere.
   EXPECT_FALSE(harness_.call(call).answer.has_value());
   ASSERT_EQ(harness_.plans_wanted.size(), 1u);
   const auto& [number, wanted] = harness_.plans_wanted[0];
@@ -304,7 +306,7 @@ TEST_F(AdmissionTest, AWaitingJobThatNothingCanServeAnyMoreSaysCapacity) {
   std::vector<int64_t> calls;
   for (int i = 0; i < 3; ++i) calls.push_back(harness_.Run(harness_.Request(0)));
   EXPECT_EQ(harness_.StateOf(calls[2]), Job::STATE_QUEUED);
-  // The one that is left cannot serve what two could.
+  // The remaining worker cannot serve what two could.
   harness_.plan_error = MakeError(absl::StatusCode::kFailedPrecondition, "too large",
                                   ErrorDetail{"INSUFFICIENT_CAPACITY", {}, {}, {}});
   control::v1::WorkerEvent leaving;

@@ -1,4 +1,4 @@
-// What ends a job of a group between two of its segments.
+// Events that end a group job between two of its segments.
 #include "gtest/gtest.h"
 #include "proto/wire/convert.h"
 #include "proto/wire/ticket.h"
@@ -13,7 +13,7 @@ using v1::Job;
 
 class BetweenSegmentsTest : public JobCase {
  protected:
-  // The call of a job of two ranks, which have been sent the first two of its four segments.
+  // The call of a job of two ranks, which got the first two of its four segments.
   int64_t StartOne(absl::Time deadline = absl::InfiniteFuture()) {
     harness_.segments = 4;
     harness_.Start(2);
@@ -26,7 +26,7 @@ class BetweenSegmentsTest : public JobCase {
     harness_.Obey();
     return call;
   }
-  // Both ranks have been sent the same two segments; no Drop before they have ended.
+  // Both ranks got the same two segments. No Drop comes before these have ended.
   void ExpectIssuedOnesRunOut(int64_t call) {
     for (const char* slot : {"w0", "w1"}) {
       EXPECT_EQ(harness_.worker(slot).commands.size(), 2u);
@@ -63,7 +63,7 @@ TEST_F(BetweenSegmentsTest, AShardThatFailsBetweenSegmentsEndsTheJobAndFreesBoth
   const int64_t call = StartOne();
   ASSERT_EQ(harness_.StateOf(call), Job::STATE_RUNNING);
   ASSERT_EQ(harness_.worker("w0").commands.size(), 2u);
-  // Rank 0 fails; like a lane, it still answers the segments that were issued.
+  // Rank 0 fails. Like a lane, it still answers the issued segments.
   control::v1::WorkerEvent event;
   event.mutable_shard_failed()->mutable_shard()->set_job_id(harness_.JobOf(call));
   event.mutable_shard_failed()->mutable_shard()->set_attempt(1);

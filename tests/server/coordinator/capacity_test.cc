@@ -1,4 +1,4 @@
-// Jobs that wait while workers that could hold them go, and smaller ones come.
+// Jobs wait while workers with enough room leave and smaller ones register.
 
 #include <cstdint>
 #include <string>
@@ -19,11 +19,11 @@ CoordinatorOptions TwoJobsAWorker() {
   return options;
 }
 
-// A job of 16 rows has 1,088 bytes of staging. Each worker, as each group, has places for two jobs.
+// A job of 16 rows has 1,088 bytes of staging. Each worker and each group has places for two jobs.
 class CapacityTest : public testing::Test {
  protected:
   explicit CapacityTest(const CoordinatorOptions& options = TwoJobsAWorker()) : harness_(options) {}
-  // The last of three, which waits.
+  // Runs three jobs; the last one waits.
   int64_t RunUntilOneWaits(int32_t ranks) {
     v1::RunJobRequest first = harness_.Request(ranks);
     first.set_single_attempt(true);  // They end with their workers.
@@ -33,12 +33,12 @@ class CapacityTest : public testing::Test {
     EXPECT_EQ(harness_.StateOf(waiting), Job::STATE_QUEUED);
     return waiting;
   }
-  // The planner, too, has nothing for workers like those that come from now on.
+  // From now on the planner has no plan for workers like the new ones.
   void PlansFail() {
     harness_.plan_error = MakeError(absl::StatusCode::kFailedPrecondition, "too large",
                                     ErrorDetail{"INSUFFICIENT_CAPACITY", {}, {}, {}});
   }
-  // When the lease is over.
+  // Replaces workers after their lease.
   void Replace(const std::vector<std::string>& old, const std::vector<std::string>& by) {
     for (const std::string& slot : old) {
       harness_.silent.insert(slot);
@@ -53,7 +53,7 @@ class CapacityTest : public testing::Test {
     EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "INSUFFICIENT_CAPACITY");
   }
 
-  virtual void Plan() {}  // What is planned elsewhere.
+  virtual void Plan() {}  // Completes plans made elsewhere.
 
   CoordinatorHarness harness_;
 };
@@ -87,7 +87,7 @@ TEST_F(CapacityTest, AJobThatFitsNoGroupEndsAndKeepsNobodyWaiting) {
   ExpectNoCapacity(waiting);
 }
 
-// Workers that are smaller serve it by another plan.
+// Smaller workers serve it by another plan.
 TEST_F(CapacityTest, AJobOfSoManyRanksIsPlannedAgain) {
   harness_.Start(2);
   const int64_t waiting = RunUntilOneWaits(2);
@@ -97,7 +97,7 @@ TEST_F(CapacityTest, AJobOfSoManyRanksIsPlannedAgain) {
   EXPECT_EQ(harness_.StateOf(waiting), Job::STATE_UPLOADING);
 }
 
-// Planned for a and c, while b, of whose group it is to be one, is suspect.
+// Planned for a and c. Meanwhile b, which was to be in its group, is suspect.
 TEST_F(CapacityTest, AJobIsPlannedAgainWhenASmallerWorkerIsBack) {
   harness_.AddWorker("a");
   harness_.device_limit = 999;

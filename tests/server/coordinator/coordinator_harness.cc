@@ -38,7 +38,7 @@ PlanResult CoordinatorHarness::MakePlan(const PlanRequest& request) const {
     if (asked.world_size == 0 && offered <= auto_size) size = offered;
   }
   planned_size = size;
-  // As the planner: nobody serves it, or not in so large a group.
+  // Like the planner: no worker serves it, or not in such a large group.
   if (size == 0 || std::count(request.sizes.begin(), request.sizes.end(), size) == 0)
     return MakeError(absl::StatusCode::kFailedPrecondition, "none",
                      {"INSUFFICIENT_WORKERS", {}, {}, {}});

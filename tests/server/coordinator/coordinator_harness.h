@@ -19,9 +19,9 @@
 
 namespace annulus {
 
-// A coordinator with a manual clock, workers that do what a test says and calls that remember what
-// they were told. Planning is a stand-in: `plan_seconds` and `device_bytes` are what it predicts,
-// AUTO takes the largest size up to `auto_size`.
+// A coordinator with a manual clock, scripted workers, and calls that record their events. The
+// planner is a stand-in: it predicts `plan_seconds` and `device_bytes`, and AUTO takes the largest
+// size up to `auto_size`.
 class CoordinatorHarness {
  public:
   struct Worker {
@@ -30,9 +30,9 @@ class CoordinatorHarness {
     int64_t term = 0;
     int64_t sent = 0;                                 // Events numbered so far.
     int64_t received = 0;                             // Highest command id.
-    std::deque<control::v1::WorkerCommand> commands;  // Not yet looked at.
-    std::vector<control::v1::WorkerCommand> history;  // All.
-    std::shared_ptr<const std::string> spec;          // Of the last Reserve, as it is shared.
+    std::deque<control::v1::WorkerCommand> commands;  // Not processed yet.
+    std::vector<control::v1::WorkerCommand> history;  // All commands.
+    std::shared_ptr<const std::string> spec;          // The spec of the last Reserve, shared.
     std::optional<absl::Status> closed;
   };
   struct Call {
@@ -45,69 +45,69 @@ class CoordinatorHarness {
 
   // Time and events.
   void Handle(Event event);
-  void Advance(absl::Duration duration);  // By the timers on the way.
+  void Advance(absl::Duration duration);  // Stops at each timer on the way.
   absl::Time now() const { return now_; }
 
-  // Workers. Beats are sent by Advance for every connected worker unless `silent`.
+  // Workers. Advance sends beats for every connected worker that is not in `silent`.
   Worker& AddWorker(const std::string& slot);
   control::v1::WorkerEvent RegisterEvent(const std::string& slot,
                                          const std::string& incarnation) const;
   void Connect(Worker& worker, control::v1::WorkerEvent event);
   void Disconnect(Worker& worker);
   Worker& worker(const std::string& slot) { return workers_[slot]; }
-  void Say(Worker& worker, control::v1::WorkerEvent event);  // Numbers it.
+  void Say(Worker& worker, control::v1::WorkerEvent event);  // Numbers the event and sends it.
   std::set<std::string> silent;
 
-  // Answers commands as a well-behaved worker, until nothing is left: groups form, Prepare and Drop
-  // are answered, segments run and give outputs. What `hold` names (command case) is left
-  // unanswered.
+  // Answers all commands as a correct worker does: groups form, Prepare and Drop are answered,
+  // segments run and give outputs. Commands whose case is in `hold` stay unanswered.
   void Obey();
   std::set<int> hold;
-  // Every worker runs the first segment that was held. False: none was.
+  // Every worker runs its first held segment. False if there is none.
   bool RunOneSegment();
-  // `count` workers "w0", "w1" …, and their groups formed.
+  // Adds `count` workers "w0", "w1" … and forms their groups.
   void Start(int count);
 
   // Shards and clients.
-  void Upload(const std::string& job_id, int32_t attempt = 1);  // All ranks are complete.
+  void Upload(const std::string& job_id, int32_t attempt = 1);  // Completes all ranks.
   void OutputsReady(const std::string& job_id, int32_t attempt = 1);
-  void Fetch(const std::string& job_id, int32_t attempt = 1);  // All ranks are drained.
-  // The same, in the word that also says that the outputs were ready.
+  void Fetch(const std::string& job_id, int32_t attempt = 1);  // Drains all ranks.
+  // Like Fetch, with one event that also reports that the outputs were ready.
   void FetchAtOnce(const std::string& job_id, absl::Duration age = absl::ZeroDuration());
   static v1::RunJobRequest Request(int32_t world_size, int64_t rows = 16);
   int64_t Run(v1::RunJobRequest request, const std::string& principal = "anonymous",
               absl::Time deadline = absl::InfiniteFuture());
   int64_t NewCall() { return ++last_call_; }
   Call& call(int64_t number) { return calls_[number]; }
-  std::string JobOf(int64_t call) const;       // From its first event.
-  v1::Job::State StateOf(int64_t call) const;  // The last one it was told.
+  std::string JobOf(int64_t call) const;       // From the call's first event.
+  v1::Job::State StateOf(int64_t call) const;  // The last state sent to the call.
   const v1::Plan& Placed(int64_t call) const;
   v1::Job Get(const std::string& job_id);
   const v1::ServerInfo& Info();  // Valid as long as the harness.
 
   const CoordinatorTables& tables() const { return state_->tables(); }
   CoordinatorState& state() { return *state_; }
-  // The first command of this case that a worker got and a test has not taken.
+  // The first command of this case that a worker got and that no test has taken.
   std::optional<control::v1::WorkerCommand> Take(Worker& worker,
                                                  control::v1::WorkerCommand::CommandCase which);
 
-  // What the stand-in planner says.
-  double plan_seconds = 0.01, plan_job_seconds = 0;  // The latter of the former, of a group.
-  int64_t plan_pairs = 0;                            // Of each rank.
-  bool plan_by_rate = false;  // Seconds are those of plan_pairs at the rate that is asked for.
+  // Results of the stand-in planner.
+  // plan_job_seconds is the part of plan_seconds that a group adds.
+  double plan_seconds = 0.01, plan_job_seconds = 0;
+  int64_t plan_pairs = 0;     // Pairs of each rank.
+  bool plan_by_rate = false;  // Seconds are plan_pairs at the rate of the request.
   int64_t device_bytes = 1000;
   int32_t auto_size = 1;
   int32_t segments = 1;
   absl::Duration longest_step;
-  int32_t steps = 4;  // Of a prepared schedule.
+  int32_t steps = 4;  // Steps of a prepared schedule.
   absl::Status plan_error;
-  absl::Duration took = absl::Milliseconds(2);  // That workers say of a run,
-  absl::Duration waited;                        // and of that for others.
-  mutable double planned_pair_seconds = 0;      // That the last plan was asked for with.
+  absl::Duration took = absl::Milliseconds(2);  // Running time that workers report.
+  absl::Duration waited;                        // Time of waiting for others that workers report.
+  mutable double planned_pair_seconds = 0;      // From the last plan request.
   mutable int32_t planned_size = 0;
   mutable int64_t planned_device_limit = 0;
-  int plans_made = 0;  // Inside Handle.
-  // Of workers that register from now on.
+  int plans_made = 0;  // The number of plans made inside Handle.
+  // For workers that register later.
   int64_t staging_limit = 1 << 20, device_limit = 1 << 20;
   double cpu_share = 1;
   std::string arithmetic = "cpu/test";
@@ -115,7 +115,7 @@ class CoordinatorHarness {
 
   std::vector<bool> readiness;
   std::vector<std::pair<int64_t, PlanRequest>> plans_wanted;
-  std::vector<bool> quick_plans;  // Of those, whether they are.
+  std::vector<bool> quick_plans;  // For each entry of plans_wanted: True if the plan is quick.
   std::vector<int64_t> plans_forgotten;
   std::vector<action::Log> logged;
   bool stopped = false;

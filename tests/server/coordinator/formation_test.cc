@@ -1,4 +1,4 @@
-// Jobs that wait for groups which do not form.
+// Jobs that wait for groups that do not form.
 
 #include <algorithm>
 #include <cstdint>
@@ -17,7 +17,8 @@ using v1::Job;
 class FormationTest : public testing::Test {
  protected:
   FormationTest() { harness_.hold = {WorkerCommand::kOpenGroup}; }
-  // The first worker of the group of so many, which is being opened, cannot. False: it is not.
+  // The first worker fails to open the group of `size` workers. False if that group is not being
+  // opened.
   bool FailOpening(int32_t size) {
     auto& commands = harness_.worker("w0").commands;
     const auto open = std::find_if(commands.begin(), commands.end(), [=](const auto& command) {
@@ -35,7 +36,7 @@ class FormationTest : public testing::Test {
     harness_.Obey();  // AbortGroup.
     return true;
   }
-  // The same, whenever it is tried again.
+  // FailOpening for each attempt during `time`. Returns the number of attempts.
   int FailOpeningFor(absl::Duration time) {
     int tries = 0;
     for (const absl::Time end = harness_.now() + time; harness_.now() < end;) {
@@ -97,13 +98,13 @@ TEST_F(FormationTest, AJobOfSoManyRanksEndsInTimeAndSaysWhy) {
             "execution.world_size: no group of 2 workers could be formed: no port");
 }
 
-// Two of three cannot form their group; all three have one.
+// Two of three workers cannot form their group; all three have one.
 TEST_F(FormationTest, AJobTakesALargerGroupWhereItsOwnDoesNotForm) {
   harness_.Start(3);
   const int64_t call = harness_.Run(harness_.Request(2));
   ASSERT_TRUE(FailOpening(2));
   harness_.Advance(absl::Seconds(1));
-  for (const char* slot : {"w0", "w1"}) {  // The next try, which nobody answers.
+  for (const char* slot : {"w0", "w1"}) {  // The next attempt, which stays unanswered.
     auto& commands = harness_.worker(slot).commands;
     ASSERT_EQ(commands.back().open_group().size(), 2);
     commands.pop_back();
@@ -114,7 +115,7 @@ TEST_F(FormationTest, AJobTakesALargerGroupWhereItsOwnDoesNotForm) {
   EXPECT_EQ(harness_.Placed(call).shards_size(), 2);
 }
 
-// To leave a group that broke may take longer than a job waits for one that does not form.
+// Leaving a broken group may take longer than a job waits for a group that does not form.
 TEST_F(FormationTest, AJobWaitsForAGroupThatBrokeAndIsLeft) {
   harness_.hold.clear();
   harness_.Start(2);

@@ -1,4 +1,4 @@
-// What callers hear over gRPC of a coordinator that has more to look at than it takes.
+// Errors of calls over gRPC while the coordinator's mailbox is full.
 #include <grpcpp/grpcpp.h>
 
 #include <chrono>

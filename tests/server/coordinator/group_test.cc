@@ -13,7 +13,7 @@ using v1::Job;
 
 class GroupTest : public testing::Test {
  protected:
-  // Of members that run a segment when their group breaks, beside the time that all have.
+  // Expects the extra time of members that run a segment when their group breaks.
   void ExpectTenMinutesToAnswer() {
     harness_.Start(2);
     harness_.hold = {WorkerCommand::kRunSegment, WorkerCommand::kAbortGroup};
@@ -225,7 +225,7 @@ TEST_F(GroupTest, LostWorkerRunsTheJobAgainOnTheSurvivorsOrEndsIt) {
   EXPECT_EQ(harness_.Placed(automatic).shards_size(), 3) << "AUTO takes what is there";
 }
 
-// What was uploaded is lost, and memory for it would be held for nobody.
+// Its inputs are lost, and no client would upload them again.
 TEST_F(GroupTest, ADetachedJobThatNobodyFollowsEndsWithItsWorker) {
   harness_.Start(4);
   std::vector<std::string> jobs;
@@ -306,19 +306,19 @@ TEST_F(GroupTest, MemberThatDoesNotAnswerAbortIsLost) {
   EXPECT_TRUE(harness_.tables().groups.all().empty());
 }
 
-// A step that was left whole is long, and what answers stands behind it in the worker's lane.
+// An unsplit step takes long, and the answer is queued behind it in the worker's lane.
 TEST_F(GroupTest, AMemberAtALongStepHasTimeForItBeforeItAnswers) {
   harness_.longest_step = absl::Minutes(5);
   ExpectTenMinutesToAnswer();
 }
 
-// So is a segment of many steps, where the coordinator is told to make long ones.
+// So does a segment of many steps, if the coordinator is configured to make long ones.
 TEST_F(GroupTest, AMemberAtALongSegmentHasTimeForItBeforeItAnswers) {
   harness_.plan_seconds = 300;
   ExpectTenMinutesToAnswer();
 }
 
-// A spec of megabytes is held once, however many ranks are told of it and have not answered yet.
+// A spec of megabytes is stored once for any number of ranks whose Reserve is unanswered.
 TEST_F(GroupTest, RanksShareTheSpecOfTheirReserves) {
   harness_.hold = {WorkerCommand::kReserve};
   harness_.Start(4);
@@ -338,7 +338,8 @@ TEST_F(GroupTest, LanesOfAllWorkersAreProjectionsOfOneOrder) {
     harness_.Fetch(harness_.JobOf(call));
     EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
   }
-  // Lane commands by worker, without ranks: any two workers agree on the order of what they share.
+  // Lane commands by worker, without ranks: any two workers agree on the order of their shared
+  // commands.
   std::map<std::string, std::vector<std::string>> lanes;
   for (int i = 0; i < 4; ++i) {
     const std::string slot = "w" + std::to_string(i);

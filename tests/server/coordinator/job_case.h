@@ -6,7 +6,7 @@
 
 namespace annulus {
 
-// A coordinator, and what must hold when a job is over.
+// A coordinator, and the conditions that hold when a job is over.
 class JobCase : public testing::Test {
  protected:
   void ExpectIdle() {

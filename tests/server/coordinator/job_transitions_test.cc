@@ -53,7 +53,7 @@ TEST_F(JobLifeTest, GroupJobIsPreparedRunInSegmentsAndDrained) {
   harness_.hold = {WorkerCommand::kRunSegment};
   harness_.Obey();
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_RUNNING);
-  // Two are outstanding, the third is not issued yet.
+  // Two segments are outstanding; the third is not issued yet.
   EXPECT_EQ(harness_.worker("w0").commands.size(), 2u);
   EXPECT_EQ(harness_.worker("w1").commands.size(), 2u);
   EXPECT_FALSE(harness_.worker("w0").commands[1].run_segment().last());
@@ -82,14 +82,14 @@ TEST_F(JobLifeTest, WorldSizeThatTheFamilyLacksRunsInTheSmallestGroupThatHoldsIt
   harness_.Obey();
   harness_.Fetch(job);
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
-  // The surplus rank holds nothing and is asked nothing.
+  // The surplus rank has no shard and gets no commands.
   for (const WorkerCommand& command : harness_.worker("w3").history) {
     EXPECT_FALSE(command.has_reserve() || command.has_run_segment());
   }
   ExpectIdle();
 }
 
-// Workers are told how long an upload may take, not until when by a clock that is not theirs.
+// Reserve has the duration of an upload instead of a time, because the worker's clock may differ.
 TEST_F(JobLifeTest, ReserveSaysHowMuchTimeTheUploadHas) {
   harness_.Start(1);
   const int64_t call = harness_.Run(harness_.Request(1));
@@ -105,7 +105,7 @@ TEST_F(JobLifeTest, ReserveSaysHowMuchTimeTheUploadHas) {
 
 TEST_F(JobLifeTest, WhatOthersReadIsTheTimeOfDay) {
   harness_.Start(1);
-  harness_.state().SetTimeOfDay(absl::Hours(5));  // Somebody has set the machine's clock.
+  harness_.state().SetTimeOfDay(absl::Hours(5));  // The machine's clock is set.
   const int64_t call = harness_.Run(harness_.Request(1));
   const absl::Time day = harness_.now() + absl::Hours(5);
   EXPECT_GT(TimeFromProto(harness_.Placed(call).upload_deadline()), day);
@@ -125,14 +125,14 @@ TEST_F(JobLifeTest, WhatOthersReadIsTheTimeOfDay) {
 TEST_F(JobLifeTest, ShardsWithoutBytesNeedNoFetch) {
   harness_.Start(1);
   const int64_t call = harness_.Run(harness_.Request(1, /*rows=*/0));
-  harness_.Upload(harness_.JobOf(call));  // The worker says so by itself.
+  harness_.Upload(harness_.JobOf(call));  // The worker reports it by itself.
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_RUNNING);
   harness_.OutputsReady(harness_.JobOf(call));
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
   ExpectIdle();
 }
 
-// As a cancellation: the segments that both ranks have run out, and their group stays.
+// Like a cancellation: the segments that both ranks got run out, and their group stays.
 TEST_F(JobLifeTest, CancelInEveryStateFreesEverything) {
   for (int stop = 0; stop < 6; ++stop) {
     SCOPED_TRACE(stop);
@@ -174,7 +174,7 @@ TEST_F(JobLifeTest, DisagreeingSchedulesDoNotStart) {
     control::v1::PeerDigest* digest = event.mutable_prepared()->add_digests();
     digest->set_peer(slot[1] == '0' ? 1 : 0);
     digest->set_sends(slot[1] == '0' ? 11 : 22);
-    digest->set_receives(slot[1] == '0' ? 22 : 12);  // w1 receives what w0 does not send.
+    digest->set_receives(slot[1] == '0' ? 22 : 12);  // w1 receives bytes that w0 does not send.
     harness_.Say(harness_.worker(slot), std::move(event));
   }
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_FAILED);
@@ -226,7 +226,7 @@ TEST_F(JobLifeTest, DeadlinesEndJobsWithTheReasonOfTheirState) {
 }
 
 TEST_F(JobLifeTest, WaitingJobExpiresInTheQueue) {
-  harness_.staging_limit = 1500;  // One job of 1088 bytes.
+  harness_.staging_limit = 1500;  // Room for one job of 1088 bytes.
   harness_.Start(1);
   harness_.Run(harness_.Request(1));
   const int64_t waits =
@@ -249,7 +249,7 @@ TEST_F(JobLifeTest, DetachedJobOutlivesItsCallAndItsResultExpires) {
   harness_.Upload(job);
   harness_.OutputsReady(job);
   EXPECT_EQ(harness_.Get(job).state(), Job::STATE_DRAINING);
-  // A new call learns the state, then the placement with its tickets and the ranks that are ready.
+  // A new call gets the state, then the placement with its tickets and the ranks that are ready.
   const int64_t watch = harness_.NewCall();
   harness_.Handle(event::WatchJob{watch, "anonymous", job});
   ASSERT_EQ(harness_.call(watch).events.size(), 3u);

@@ -1,4 +1,4 @@
-// How kept states are lost: with workers, with groups, with the coordinator.
+// Loss of kept states with workers, with groups and with the coordinator.
 #include <algorithm>
 #include <string>
 #include <vector>
@@ -13,7 +13,7 @@ using control::v1::WorkerCommand;
 using v1::Job;
 using v1::KeptState;
 
-// One of its jobs waits, one is at work: both end, and the survivor's memory is free.
+// One job that uses it waits, one runs: both end, and the other worker's memory is free.
 TEST_F(KeptStateTest, IsLostWithAWorker) {
   harness_.Start(2);
   harness_.hold = {WorkerCommand::kRunSegment};
@@ -55,7 +55,7 @@ TEST_F(KeptStateTest, IsLostWithItsOnlyWorker) {
   ExpectIdle();
 }
 
-// The group is formed anew of the same workers, whose shards are still there.
+// The group is formed again with the same workers, whose shards are still there.
 TEST_F(KeptStateTest, OutlivesItsGroup) {
   harness_.Start(2);
   const std::string forward = Keep(2);
@@ -104,7 +104,7 @@ TEST_F(KeptStateTest, CannotBeUsedWhenTheirGroupDoesNotFormAgain) {
   ExpectIdle();
 }
 
-// What could never be prepared there would keep everybody on its workers waiting.
+// A job that can never be prepared would block all others on its workers.
 TEST_F(KeptStateTest, IsUsedWithinTheMemoryOfItsOwnWorkersReadyOrNot) {
   harness_.AddWorker("w0");
   harness_.device_limit = 500;
@@ -121,7 +121,7 @@ TEST_F(KeptStateTest, IsUsedWithinTheMemoryOfItsOwnWorkersReadyOrNot) {
   EXPECT_EQ(harness_.planned_device_limit, 500) << "of the one that is suspect";
   harness_.Connect(small, harness_.RegisterEvent("w1", small.incarnation));
   EXPECT_EQ(ReasonOf(ErrorOf(harness_.Run(Gradients(state)))), "INSUFFICIENT_CAPACITY");
-  // Nor does one wait that is planned again: no others have the state.
+  // A job that is planned again does not wait either: no other workers have the state.
   BreakGroup();
   EXPECT_EQ(ReasonOf(ErrorOf(again)), "INSUFFICIENT_CAPACITY");
   EXPECT_EQ(StatusOf(state), v1::KeptState::STATUS_HELD);
@@ -148,7 +148,7 @@ TEST_F(KeptStateTest, HoldsNoCoordinatorThatDrains) {
   EXPECT_TRUE(harness_.stopped);
 }
 
-// The next coordinator serves them, by all their tensors.
+// The next coordinator cannot use the state, but serves the jobs with all their tensors.
 TEST_F(KeptStateTest, JobsThatWaitForAStateHearThatTheCoordinatorDrains) {
   harness_.Start(2);
   const std::string forward = Keep(2);
@@ -167,7 +167,7 @@ TEST_F(KeptStateTest, JobsThatWaitForAStateHearThatTheCoordinatorDrains) {
   EXPECT_EQ(ErrorOf(waits).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(ReasonOf(ErrorOf(waits)), "DRAINING");
   EXPECT_EQ(StatusOf(forward), KeptState::STATUS_LOST);
-  // Nor can one that was placed run again.
+  // A placed job cannot run again either.
   ASSERT_FALSE(harness_.call(calls[0]).finished.has_value());
   BreakGroup();
   EXPECT_EQ(ReasonOf(ErrorOf(calls[0])), "DRAINING");

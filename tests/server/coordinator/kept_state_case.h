@@ -10,7 +10,7 @@
 
 namespace annulus {
 
-// What tests of kept states share: forward jobs that keep theirs, and gradients jobs that name it.
+// Shared by tests of kept states: forward jobs that keep theirs, and gradients jobs that use it.
 inline constexpr int64_t kRows = 16;
 
 class KeptStateTest : public testing::Test {
@@ -35,7 +35,7 @@ class KeptStateTest : public testing::Test {
     harness_.Fetch(job, attempt);
     harness_.Obey();
   }
-  // A forward job that has succeeded.
+  // Runs a forward job to success.
   std::string Keep(int32_t ranks, absl::Duration keep = absl::Minutes(1)) {
     const int64_t call = harness_.Run(Forward(ranks, keep));
     Finish(call);

@@ -1,4 +1,4 @@
-// State that forward jobs keep for gradients jobs.
+// States that forward jobs keep for gradients jobs.
 #include <string>
 #include <vector>
 
@@ -64,7 +64,7 @@ TEST_F(KeptStateTest, SoloStateStaysAndIsUsed) {
   EXPECT_EQ(ReasonOf(ErrorOf(harness_.Run(Gradients(forward)))), "STATE_RELEASED");
 }
 
-// Its worker frees a solo shard by itself, but not one that is kept.
+// A worker frees a solo shard by itself, but not a kept one.
 TEST_F(KeptStateTest, SoloStateStaysWhenAllIsSaidAtOnce) {
   harness_.Start(1);
   const int64_t call = harness_.Run(Forward(1));
@@ -117,7 +117,7 @@ TEST_F(KeptStateTest, ExpiresByTimeAlone) {
   harness_.Advance(absl::Seconds(11));
   EXPECT_EQ(StatusOf(forward), KeptState::STATUS_EXPIRED);
   ExpectIdle();
-  // It is forgotten as any other job.
+  // Forgotten like any other job.
   harness_.Advance(harness_.tables().options.job_retention + absl::Seconds(1));
   EXPECT_EQ(ReasonOf(ErrorOf(harness_.Run(Gradients(forward)))), "STATE_NOT_FOUND");
 }
@@ -193,7 +193,7 @@ TEST_F(KeptStateTest, WhatIsNamedMustBeThereAndFit) {
   const int64_t other = harness_.Run(harness_.Request(1));
   Finish(other);
   refused(Gradients(harness_.JobOf(other)), "STATE_NOT_FOUND", "spec.gradients.state");
-  // Written out or left out, the spec is the same.
+  // With or without default values, the spec is the same.
   request = Gradients(forward, /*release=*/true);
   request.mutable_spec()->set_head_dim_v(4);
   request.mutable_spec()->set_scale(0.5);
@@ -242,7 +242,7 @@ TEST_F(KeptStateTest, FailedAndCancelledJobsKeepNothing) {
   EXPECT_EQ(ReasonOf(ErrorOf(harness_.Run(Gradients(harness_.JobOf(call))))), "STATE_NOT_FOUND");
 }
 
-// Half of the staging memory: a second state waits until the first one is gone, other jobs do not.
+// Half of the staging memory. A second state waits until the first one is gone; other jobs do not.
 TEST_F(KeptStateTest, TakesNoMoreThanItsShareOfStaging) {
   const int64_t state = kRows * (4 * 4 * 4 + 4);
   harness_.staging_limit = 3 * state;
@@ -259,7 +259,7 @@ TEST_F(KeptStateTest, TakesNoMoreThanItsShareOfStaging) {
   ExpectIdle();
 }
 
-// A job that lacks only what states hold takes nothing from jobs behind it: one of those may end a
+// A job that lacks only memory of kept states blocks no later jobs: one of those may release a
 // state.
 TEST_F(KeptStateTest, WhoWaitsForStatesKeepsNobodyWaiting) {
   const int64_t state = kRows * (4 * 4 * 4 + 4);
@@ -318,7 +318,7 @@ TEST_F(TwoKeepersTest, JobsThatWaitForStatesLeaveOthersTheQueue) {
   const int64_t elsewhere = harness_.Run(Forward(1), "somebody");
   EXPECT_EQ(harness_.StateOf(elsewhere), Job::STATE_QUEUED) << "each principal has its own limit";
   harness_.Handle(event::CallGone{elsewhere});
-  // Neither for room nor for the time that they will take.
+  // It waits neither for room nor for their running time.
   v1::RunJobRequest request = CoordinatorHarness::Request(1, kRows);
   *request.mutable_timeout() = DurationToProto(absl::Seconds(60));
   const int64_t other = harness_.Run(request);
@@ -344,7 +344,7 @@ class BusyKeepersTest : public KeptStateTest {
         })) {}
 };
 
-// A burst of them is taken as that of other jobs, as far as they leave others half of the queue.
+// A burst of such jobs is accepted like other jobs, as long as they leave others half of the queue.
 TEST_F(BusyKeepersTest, JobsThatWaitForWorkersAreNotThoseThatWaitForStates) {
   harness_.Start(1);
   std::vector<int64_t> calls;
@@ -365,7 +365,7 @@ class SmallRequestsTest : public KeptStateTest {
   SmallRequestsTest() : KeptStateTest(With([](auto& o) { o.max_request_bytes = 8000; })) {}
 };
 
-// Their specs are remembered as long as they are.
+// Their specs are stored as long as the jobs are.
 TEST_F(SmallRequestsTest, LeavesRoomForOtherRequests) {
   harness_.Start(1);
   std::vector<std::string> kept;

@@ -78,7 +78,7 @@ TEST_F(MembershipTest, BrokenStreamIsSuspectAtOnceAndAReconnectBringsCommandsAga
   harness_.Connect(worker, harness_.RegisterEvent("w0", worker.incarnation));
   const int64_t call = harness_.Run(harness_.Request(1));
   const int64_t seen = worker.received;
-  // The Reserve got through, the Drop is lost with the stream; then it is sent again.
+  // The Reserve arrived; the Drop is lost with the stream and is sent again.
   harness_.Disconnect(worker);
   harness_.Handle(event::CancelJob{harness_.NewCall(), "anonymous", harness_.JobOf(call)});
   EXPECT_EQ(worker.received, seen);
@@ -98,7 +98,7 @@ TEST_F(MembershipTest, LostIncarnationDoesNotComeBack) {
   harness_.Connect(worker, harness_.RegisterEvent("w0", worker.incarnation));
   EXPECT_EQ(ReasonOf(*worker.closed), "LEASE_EXPIRED");
   EXPECT_EQ(worker.closed->code(), absl::StatusCode::kAborted);
-  // With a new incarnation it is a new worker, whatever term it speaks of.
+  // A new incarnation is a new worker, whatever term it sends.
   worker.sent = worker.received = 0;
   WorkerEvent event = harness_.RegisterEvent("w0", "fresh");
   event.mutable_register_()->set_highest_term(term);
@@ -124,11 +124,11 @@ TEST_F(MembershipTest, NewIncarnationFencesTheOldOneWhoseMessagesChangeNothing) 
   late.set_id(1);
   harness_.Handle(event::WorkerSaid{old.connection, late});
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
-  // The new one speaking of the old attempt changes nothing either.
+  // A message of the new worker about the old attempt has no effect either.
   late.set_term(fresh.term);
   harness_.Say(fresh, late);
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
-  // The old process comes back with what it was.
+  // The old process returns with its old state.
   CoordinatorHarness::Worker ghost = old;
   WorkerEvent again = harness_.RegisterEvent("w0", old.incarnation);
   again.set_term(old.term);
@@ -152,7 +152,7 @@ TEST_F(MembershipTest, EventsOfAnotherTermAndRepeatedOnesChangeNothing) {
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
   complete.set_term(worker.term);
   complete.set_id(0);
-  complete.set_id(worker.sent);  // Seen before (none yet: 0 is no number).
+  complete.set_id(worker.sent);  // A number from before (there is none yet; 0 is invalid).
   harness_.Say(worker, complete);
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_RUNNING);
   const int64_t events = harness_.call(call).events.size();
@@ -165,7 +165,7 @@ TEST_F(MembershipTest, EventsOfAnotherTermAndRepeatedOnesChangeNothing) {
 TEST_F(MembershipTest, SkippedNumberEndsTheConnection) {
   harness_.Start(1);
   auto& worker = harness_.worker("w0");
-  worker.sent += 1;  // One is lost.
+  worker.sent += 1;  // One message is lost.
   harness_.Say(worker, {});
   EXPECT_EQ(ReasonOf(*worker.closed), "STREAM_SEQUENCE");
   EXPECT_EQ(harness_.Info().workers(0).state(), v1::WorkerInfo::STATE_SUSPECT);
@@ -197,7 +197,7 @@ TEST_F(MembershipTest, WorkersAreOfOneKind) {
   EXPECT_EQ(refused->message(),
             "it computes on a CPU, and worker gpu-0 on a GPU: all workers of a coordinator are of "
             "one kind (--device)");
-  // One that does not say is a CPU.
+  // A worker without a kind counts as a CPU.
   EXPECT_TRUE(connect("old-0", control::v1::DEVICE_KIND_UNSPECIFIED).has_value());
   EXPECT_FALSE(connect("gpu-1", control::v1::DEVICE_KIND_CUDA).has_value());
   EXPECT_EQ(harness_.Info().workers_size(), 2);
@@ -222,7 +222,7 @@ TEST_F(MembershipTest, TheOperatorSaysWhichKindWhoeverComesFirst) {
   EXPECT_FALSE(CoordinatorHarness(options).AddWorker("cpu-0").closed.has_value());
 }
 
-// Those whom it could not meet are void.
+// Workers of another kind are void.
 TEST_F(MembershipTest, AHigherTermBeginsWhateverTheKindOfWhoKnowsIt) {
   harness_.AddWorker("cpu-0");
   WorkerEvent event = harness_.RegisterEvent("gpu-0", "gpu-0's");
@@ -234,7 +234,7 @@ TEST_F(MembershipTest, AHigherTermBeginsWhateverTheKindOfWhoKnowsIt) {
   EXPECT_EQ(harness_.Info().workers_size(), 1);
 }
 
-// A place that goes from one kind to another, where nobody else is.
+// A place changes from one kind to another while it is the only one.
 TEST_F(MembershipTest, TheOnlyWorkerMayComeBackAsAnother) {
   harness_.AddWorker("w0");
   WorkerEvent event = harness_.RegisterEvent("w0", "on a GPU");
@@ -292,7 +292,7 @@ TEST_F(MembershipTest, WorkerOfAHigherTermRaisesTheTermAndAllBeginAnew) {
   EXPECT_EQ(ReasonOf(*harness_.worker("w0").closed), "STALE_TERM");
   EXPECT_EQ(harness_.Info().workers_size(), 1);
   EXPECT_EQ(harness_.Get(harness_.JobOf(call)).state(), Job::STATE_QUEUED);
-  // The same incarnation is welcome in the new term.
+  // The same incarnation may register in the new term.
   auto& back = harness_.worker("w0");
   WorkerEvent again = harness_.RegisterEvent("w0", back.incarnation);
   again.mutable_register_()->set_highest_term(old_term);

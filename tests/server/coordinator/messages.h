@@ -10,18 +10,18 @@
 
 namespace annulus {
 
-// Messages of well-behaved workers and clients, for tests of the coordinator; no gRPC.
+// Messages of correct workers and clients, for tests of the coordinator without gRPC.
 
-// A worker with 1 MiB of staging and of device memory, 1e9 FLOPs (at head dimensions of 16) and
-// bytes per second, at 127.0.0.1:1.
+// A worker at 127.0.0.1:1 with 1 MiB of staging and of device memory, 1e9 FLOPs (at head dimension
+// 16) and 1e9 bytes per second.
 control::v1::Register SmallWorker(const std::string& slot, const std::string& incarnation);
 
-// What a worker that does at once what it is told says to a command; nothing where a command has no
-// answer or, as Reserve, needs a client. Without term, ack and id.
+// The answer of an immediate, correct worker to a command, without term, ack and id. nullopt if the
+// command has no answer, or, like Reserve, needs a client.
 std::optional<control::v1::WorkerEvent> AnswerTo(const control::v1::WorkerCommand& command,
                                                  int32_t steps);
 
-// One head of 4 fp32, one sequence.
+// One head of 4 fp32 dimensions, one sequence.
 v1::RunJobRequest SmallRequest(int32_t world_size, int64_t q_len, int64_t kv_len);
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// Groups that have workers in common: what one of them is at makes the other one's ranks late.
+// Groups with common workers: the work of one group delays the other's ranks.
 
 #include <cstdint>
 #include <string>
@@ -19,9 +19,9 @@ class OverlappingGroupsTest : public testing::Test {
  protected:
   OverlappingGroupsTest() {
     harness_.hold = {WorkerCommand::kRunSegment};
-    harness_.segments = 4;  // Of which two are issued ahead.
+    harness_.segments = 4;  // Two of these are issued ahead.
   }
-  // A job whose ranks have been sent their first segments.
+  // A job whose ranks got their first segments.
   int64_t StartJob(int32_t ranks, absl::Duration longest_step = absl::ZeroDuration()) {
     harness_.longest_step = longest_step;
     const int64_t call = harness_.Run(harness_.Request(ranks));
@@ -29,7 +29,7 @@ class OverlappingGroupsTest : public testing::Test {
     harness_.Obey();
     return call;
   }
-  // The first segment of the job that the worker was sent.
+  // From the first segment of the job that the worker got.
   absl::Duration LongestStep(const std::string& slot, int64_t call) {
     for (const WorkerCommand& command : harness_.worker(slot).history) {
       if (command.run_segment().shard().job_id() == harness_.JobOf(call))
@@ -55,7 +55,7 @@ class OverlappingGroupsTest : public testing::Test {
     harness_.Obey();
     return any;
   }
-  // Two workers at a job, and the other two of a group of four, which is opened.
+  // Two workers run a job; the other two of a group of four wait until it is opened.
   int64_t FormAroundAJob() {
     harness_.Start(2);
     const int64_t call = StartJob(2, absl::Minutes(5));
@@ -106,7 +106,7 @@ TEST_F(OverlappingGroupsTest, APeerMayWaitForPeersOfItsOwn) {
   harness_.Upload(harness_.JobOf(one));
   harness_.Obey();
   StartJob(kWhole, absl::Seconds(7));
-  // Its two workers are at the job of four, which waits for the first one's.
+  // Its two workers run the job of four, which waits for the first job's workers.
   harness_.Upload(harness_.JobOf(other));
   harness_.Obey();
   EXPECT_EQ(LongestStep("w2", other), absl::Seconds(2 * 40 + 2 * 7 + 3));
@@ -118,7 +118,7 @@ TEST_F(OverlappingGroupsTest, OthersGoOnWhileAGroupWaitsForALongSegment) {
   harness_.plan_seconds = 4;
   StartJob(2);
   EXPECT_EQ(SegmentsSent("w2"), 2);
-  harness_.Advance(absl::Minutes(10));  // The time at which all were to be through.
+  harness_.Advance(absl::Minutes(10));  // The time at which all should have finished.
   for (int segment = 0; segment < 2; ++segment) {
     EXPECT_FALSE(ToldToConnect("w2", kWhole)) << segment;
     EXPECT_EQ(SegmentsSent("w0"), 2);

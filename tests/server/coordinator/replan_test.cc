@@ -1,4 +1,4 @@
-// Waiting jobs whose plan no longer fits who is there.
+// Waiting jobs whose plan no longer fits the workers.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace {
 
 using v1::Job;
 
-// Jobs that wait for two workers, of which one leaves. Alone the other one could hold all of them.
+// Jobs that wait for two workers, one of which leaves. The other could hold all of them.
 class ReplanTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -45,7 +45,8 @@ class ReplanTest : public testing::Test {
   int plans_here_ = 0;
 };
 
-// While plans are made nobody answers beats: many in one event would cost every worker its lease.
+// While plans are made, beats are not answered: many plans in one event would cost every worker its
+// lease.
 TEST_F(ReplanTest, OneIsPlannedInTheEventAndTheOthersElsewhere) {
   EXPECT_EQ(harness_.plans_made - plans_here_, 1);
   EXPECT_EQ(harness_.StateOf(waiting_[0]), Job::STATE_UPLOADING);
@@ -58,7 +59,7 @@ TEST_F(ReplanTest, OneIsPlannedInTheEventAndTheOthersElsewhere) {
   }
 }
 
-// Two workers are there again: the old plans would fit, and were made for others.
+// Two workers are present again: the old plans would fit, but were made for others.
 TEST_F(ReplanTest, NoneIsPlacedByItsOldPlanMeanwhile) {
   harness_.AddWorker("w2");
   harness_.Advance(absl::Seconds(1));

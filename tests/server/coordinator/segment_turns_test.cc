@@ -1,4 +1,4 @@
-// Whose segment is next, of two runs of one caller on one group.
+// The order of segments of two runs of one caller on one group.
 
 #include <algorithm>
 #include <cstdint>
@@ -29,7 +29,7 @@ class SegmentTurnsTest : public testing::Test {
     harness_.Obey();
     return call;
   }
-  // Segments take 0.1 s each. How many were of the job.
+  // Runs segments of 0.1 s each. Returns how many belonged to the call's job.
   int RunFor(absl::Duration time, int64_t call) {
     const int before = Done(call);
     for (const absl::Time end = harness_.now() + time; harness_.now() < end;) {
@@ -64,7 +64,7 @@ TEST_F(SegmentTurnsTest, TheMoreImportantOneGoesOnUntilTheOtherHasWaited) {
   EXPECT_EQ(harness_.StateOf(other), Job::STATE_RUNNING);
   RunFor(absl::Seconds(2), other);
   EXPECT_NEAR(RunFor(absl::Seconds(10), other), 50, 5) << "as long as one step of priority";
-  // A newcomer has not waited.
+  // A new job has no waiting time.
   EXPECT_NEAR(RunFor(absl::Seconds(10), important), 50, 5);
   harness_.Handle(event::CallGone{important});
   harness_.Obey();

@@ -1,4 +1,4 @@
-// Workers of which some serve a job and others do not: bf16x3, which takes AMX.
+// Some workers serve a job and others do not: bf16x3, which needs AMX.
 
 #include <optional>
 #include <string>
@@ -21,7 +21,7 @@ class ServingTest : public testing::Test {
     request.mutable_spec()->set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
     return request;
   }
-  // Where the n-th rank of a job is.
+  // The endpoint of the n-th rank of a job.
   std::string EndpointOf(int64_t call, int rank = 0) {
     return harness_.Placed(call).shards(rank).endpoint();
   }
@@ -33,7 +33,7 @@ class ServingTest : public testing::Test {
     ADD_FAILURE() << "nothing is told of " << feature;
     return {};
   }
-  // What is planned elsewhere.
+  // Completes plans made elsewhere.
   void Plan() {
     for (const auto& [plan, wanted] : std::exchange(harness_.plans_wanted, {})) {
       harness_.Handle(event::Planned{plan, harness_.MakePlan(wanted)});
@@ -68,10 +68,10 @@ TEST_F(ServingTest, GroupJobsGoToGroupsWhoseRanksServeThem) {
     EXPECT_EQ(EndpointOf(call, 0), "a:8004");
     EXPECT_EQ(EndpointOf(call, 1), "b:8004");
   }
-  // The third waits for that group, with another free.
+  // The third job waits for that group, although another one is free.
   EXPECT_EQ(harness_.StateOf(harness_.Run(Bf16x3(2))), v1::Job::STATE_QUEUED);
   EXPECT_EQ(EndpointOf(harness_.Run(harness_.Request(2))), "c:8004");
-  // Of as many as pay, those that there are.
+  // The number of workers that is useful, limited by those present.
   harness_.auto_size = 8;
   harness_.Run(Bf16x3(0));
   EXPECT_EQ(harness_.planned_size, 2);
@@ -81,8 +81,7 @@ TEST_F(ServingTest, GroupJobsGoToGroupsWhoseRanksServeThem) {
   EXPECT_EQ(DetailOf(*Refusal(refused)).metadata.at("ready_workers"), "2");
 }
 
-// Of a and b, which serve it, and c, which does not, b is lost: as where all are alike, others may
-// come.
+// Workers a and b serve it, c does not; b is lost. New ones may register.
 TEST_F(ServingTest, TooFewThatServeItAreTooFewWorkers) {
   Serving();
   for (const char* slot : {"a", "b"}) harness_.AddWorker(slot);
@@ -106,7 +105,7 @@ TEST_F(ServingTest, TooFewThatServeItAreTooFewWorkers) {
   }
 }
 
-// Two serve it, but each in a group with one that does not.
+// Two workers serve it, but each is in a group with one that does not.
 TEST_F(ServingTest, ServersInNoGroup) {
   Serving();
   harness_.AddWorker("a");
@@ -123,7 +122,7 @@ TEST_F(ServingTest, ServersInNoGroup) {
   EXPECT_NE(Refusal(refused)->message().find("in no group"), std::string::npos);
 }
 
-// The only one that serves it is suspect: it is given time.
+// The only worker that serves it is suspect and gets time to return.
 TEST_F(ServingTest, ASuspectMayComeBack) {
   Serving();
   harness_.AddWorker("a");

@@ -79,7 +79,7 @@ TEST(LedgerTest, ReservesAllOrNothingAndNeverMoreThanTheLimit) {
   EXPECT_TRUE(ledger.HasRoom(1, {40, 10}));
   EXPECT_EQ(ledger.used(1).staging, 60);
   ledger.Release(7, 1);
-  ledger.Release(7, 1);  // Twice changes nothing.
+  ledger.Release(7, 1);  // A second release has no effect.
   EXPECT_EQ(ledger.used(1).staging, 0);
   EXPECT_TRUE(ledger.idle(1));
   EXPECT_FALSE(ledger.idle(2));
@@ -167,7 +167,7 @@ TEST_F(FairQueueTest, PrincipalsShareInRankSeconds) {
   for (int i = 0; i < 60; ++i) Push(queue, 200 + i, "b", 2);
   int of_a = 0;
   for (int64_t job : Take(queue, 30)) of_a += job < 200;
-  // b has jobs of twice the cost: half as many.
+  // b's jobs cost twice as much: half as many run.
   EXPECT_NEAR(of_a, 20, 1);
 }
 
@@ -176,7 +176,7 @@ TEST_F(FairQueueTest, OneFloodDoesNotDelayAnother) {
   for (int i = 0; i < 50; ++i) Push(queue, i + 1, "flood", 1);
   EXPECT_EQ(Take(queue, 10).size(), 10u);
   Push(queue, 100, "late", 1);
-  // Who comes late starts level: it is served next or after one more.
+  // A new principal starts level: it is served next, or after one more.
   const std::vector<int64_t> next = Take(queue, 2);
   EXPECT_TRUE(next[0] == 100 || next[1] == 100);
 }
@@ -187,7 +187,7 @@ TEST_F(FairQueueTest, IdlenessIsNotSavedUpAndDebtIsNotForgiven) {
   Push(queue, 2, "b", 1);
   Push(queue, 3, "b", 1);
   EXPECT_EQ(Take(queue, 2).size(), 2u);  // a's long job and one of b.
-  Push(queue, 4, "a", 1);                // a owes 100.
+  Push(queue, 4, "a", 1);                // a's debt is 100.
   Push(queue, 5, "b", 1);
   EXPECT_EQ(Take(queue, 2), (std::vector<int64_t>{3, 5}));
 }
@@ -197,7 +197,7 @@ TEST_F(FairQueueTest, PriorityGoesFirstAndWaitingCatchesUp) {
   Push(queue, 1, "a", 1, 0, 0);
   Push(queue, 2, "a", 1, 5, 0);
   Push(queue, 3, "a", 1, 5, 1);
-  Push(queue, 4, "a", 1, 5, 51);  // More important, but 51 s younger than job 1: 5 steps are 50 s.
+  Push(queue, 4, "a", 1, 5, 51);  // Higher priority, but 51 s younger than job 1: 5 steps are 50 s.
   EXPECT_EQ(Take(queue, 4), (std::vector<int64_t>{2, 3, 1, 4}));
 }
 
@@ -231,7 +231,7 @@ TEST_F(FairQueueTest, WorkAheadIsOfTheSamePrincipalAndKindAndNotOfWhoComesLater)
   FairQueue::Entry newcomer{0, "a", 0, 1, absl::FromUnixSeconds(30)};
   EXPECT_EQ(queue.WorkAhead(newcomer, all), 3);
   EXPECT_EQ(queue.WorkAhead(newcomer, [](const auto& e) { return e.job == 1 ? 0.5 : 0; }), 0.5);
-  newcomer.priority = 2;  // As if it had come at 10.
+  newcomer.priority = 2;  // Counts as if it had come at 10.
   EXPECT_EQ(queue.WorkAhead(newcomer, all), 1);
   newcomer.ranks = 3;
   EXPECT_EQ(queue.WorkAhead(newcomer, all), 8);
@@ -252,7 +252,7 @@ TEST(FairSharesTest, TheLeastServedIsNextAndIdlenessIsNotSavedUp) {
   }
   EXPECT_NEAR(turns["long"], 80, 2);
   EXPECT_NEAR(turns["one"], 160, 2);
-  // A new one is level with the others, not 400 turns behind.
+  // A new principal is level with the others, not 400 turns behind.
   EXPECT_GE(shares.Served("new"), shares.Served("one") - 1);
 }
 

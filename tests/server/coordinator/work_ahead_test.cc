@@ -1,5 +1,4 @@
-// What waits before a job counts against its deadline, and nothing else that waits; and who waits
-// for whom.
+// Only work that waits before a job counts against its deadline; and the order of waiting jobs.
 
 #include <cstdint>
 #include <string>
@@ -14,7 +13,7 @@ namespace {
 
 using v1::Job;
 
-// Jobs of 6 s each, of which staging has room for one on a worker, or for two on two workers; the
+// Jobs of 6 s each. Staging has room for one of them on one worker, or for two on two workers; the
 // others wait.
 class WorkAheadTest : public testing::Test {
  protected:
@@ -22,12 +21,12 @@ class WorkAheadTest : public testing::Test {
     harness_.staging_limit = 1500;
     harness_.plan_seconds = 6;
   }
-  // The last of them waits.
+  // The last job waits.
   void Run(int jobs, int32_t ranks) {
     for (int i = 1; i < jobs; ++i) harness_.Run(harness_.Request(ranks));
     EXPECT_EQ(harness_.StateOf(harness_.Run(harness_.Request(ranks))), Job::STATE_QUEUED);
   }
-  // With ten seconds to its deadline.
+  // Runs a job with ten seconds to its deadline.
   int64_t RunSoon(const v1::RunJobRequest& request, const std::string& principal = "anonymous") {
     return harness_.Run(request, principal, harness_.now() + absl::Seconds(10));
   }
@@ -68,7 +67,7 @@ TEST_F(WorkAheadTest, AJobOfOneRankDoesNotWaitForGroups) {
   EXPECT_FALSE(IsRefused(RunSoon(harness_.Request(1))));
 }
 
-// A worker leaves, and one of the three jobs that wait is planned anew, to take 1 s.
+// A worker leaves, and one of the three waiting jobs gets a new plan, of 1 s.
 TEST_F(WorkAheadTest, WhatWaitsCountsByThePlanThatItHasNow) {
   harness_.Start(2);
   Run(4, 0);
@@ -87,7 +86,7 @@ TEST_F(WorkAheadTest, WhatWaitsCountsByThePlanThatItHasNow) {
 class DeviceMemoryTest : public testing::Test {
  protected:
   DeviceMemoryTest() {
-    harness_.device_limit = 1500;  // A rank takes 1000.
+    harness_.device_limit = 1500;  // A rank needs 1000.
     harness_.Start(2);
   }
   std::vector<int64_t> RunTwo() {
@@ -106,7 +105,7 @@ class DeviceMemoryTest : public testing::Test {
   CoordinatorHarness harness_;
 };
 
-// Though each of them would fit as soon as one before it has ended.
+// Each of them would fit as soon as an earlier job ends.
 TEST_F(DeviceMemoryTest, LaterJobsOfOneRankDoNotKeepAReadyGroupFromItsDevices) {
   const std::vector<int64_t> first = RunTwo();
   const int64_t group = RunReadyGroup();
@@ -121,7 +120,7 @@ TEST_F(DeviceMemoryTest, LaterJobsOfOneRankDoNotKeepAReadyGroupFromItsDevices) {
   for (const int64_t call : later) EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
 }
 
-// Nor does a stream of groups keep them from theirs.
+// A stream of group jobs does not keep them from their devices either.
 TEST_F(DeviceMemoryTest, AJobOfOneRankGoesBeforeALaterGroup) {
   const std::vector<int64_t> first = RunTwo();
   const int64_t group = RunReadyGroup(), one = harness_.Run(harness_.Request(1));

@@ -14,7 +14,7 @@ TEST(ShownPaceTest, WithoutRunsPlansKeepToWhatWasMeasured) {
   EXPECT_EQ(pace.runs(), 0);
 }
 
-// One measured itself ten times too slow; of three runs two were held up.
+// A worker measured itself ten times too slow. Two of three runs were disturbed.
 TEST(ShownPaceTest, TheFastestOfTheLatestRunsSays) {
   WorkerSpeedEstimator pace;
   pace.Add(10, 4, Kind::kExact);
@@ -23,7 +23,7 @@ TEST(ShownPaceTest, TheFastestOfTheLatestRunsSays) {
   pace.Add(10, 30, Kind::kExact);
   EXPECT_DOUBLE_EQ(pace.factor(), 0.1);
   EXPECT_DOUBLE_EQ(pace.least(), 0.1);
-  // What nobody has repeated in 16 runs was a chance.
+  // A value that is not repeated in 16 runs counts as chance.
   for (int i = 0; i < 15; ++i) pace.Add(10, 5, Kind::kExact);
   EXPECT_DOUBLE_EQ(pace.factor(), 0.5);
 }
@@ -39,7 +39,7 @@ TEST(ShownPaceTest, ShortRunsAreNoEvidence) {
   EXPECT_DOUBLE_EQ(pace.factor(), 1.0 / 32) << "nobody measures worse than that";
 }
 
-// Caches and masks make as much, and plans should not change from job to job.
+// Caches and masks cause similar differences, and plans should not change from job to job.
 TEST(ShownPaceTest, WhatIsAlikeChangesNoPlanButFavoursDeadlines) {
   WorkerSpeedEstimator pace;
   pace.Add(1, 0.7, Kind::kExact);
@@ -86,7 +86,7 @@ class ShownPacesTest : public testing::Test {
 };
 
 TEST_F(ShownPacesTest, PairsAndRowsOfTheRanksOwnWorkerArePredicted) {
-  paces_.Add(rates_, spec_, cost_, 0, 0.05);  // Of 0.2 s.
+  paces_.Add(rates_, spec_, cost_, 0, 0.05);  // Predicted: 0.2 s.
   const KernelRate rate = paces_.RateFor(rates_, spec_);
   EXPECT_DOUBLE_EQ(rate.pair_seconds, 1e-9 / 4);
   EXPECT_DOUBLE_EQ(rate.row_seconds, 1e-7 / 4);
@@ -97,7 +97,7 @@ TEST_F(ShownPacesTest, PairsAndRowsOfTheRanksOwnWorkerArePredicted) {
 TEST_F(ShownPacesTest, KeysThatTheRankReadsArePredicted) {
   rates_.kernels[1].rates[0].key_seconds = 2e-7;
   cost_.task_keys = {1'000'000};
-  paces_.Add(rates_, spec_, cost_, 0, 0.1);  // Of 0.4 s.
+  paces_.Add(rates_, spec_, cost_, 0, 0.1);  // Predicted: 0.4 s.
   const KernelRate rate = paces_.RateFor(rates_, spec_);
   EXPECT_DOUBLE_EQ(rate.pair_seconds, 1e-9 / 4);
   EXPECT_DOUBLE_EQ(rate.key_seconds, 2e-7 / 4);
@@ -110,7 +110,7 @@ TEST_F(ShownPacesTest, AnotherKernelKeepsItsRateAndItsDeadlinesHope) {
   fp32.dtype = DataType::kFp32;
   EXPECT_EQ(paces_.RateFor(rates_, fp32).pair_seconds, 4e-9);
   EXPECT_DOUBLE_EQ(paces_.LeastRateFor(rates_, fp32).pair_seconds, 1e-9);
-  // Gradients of fp16 count with fp32's rates and are another kernel.
+  // fp16 gradients use fp32's rates, but are another kernel.
   AttentionSpec gradients = spec_;
   gradients.dtype = DataType::kFp16;
   gradients.operation = Operation::kGradients;
@@ -120,7 +120,7 @@ TEST_F(ShownPacesTest, AnotherKernelKeepsItsRateAndItsDeadlinesHope) {
             RateOf(gradients, rates_.kernels[0]).pair_seconds);
 }
 
-// Before any job has shown it.
+// Before any job has run.
 TEST_F(ShownPacesTest, AWorkerThatHadFewProcessorsMayBeAsMuchFaster) {
   rates_.cpu_share = 0.125;
   EXPECT_EQ(paces_.RateFor(rates_, spec_).pair_seconds, 1e-9);
@@ -128,13 +128,13 @@ TEST_F(ShownPacesTest, AWorkerThatHadFewProcessorsMayBeAsMuchFaster) {
   rates_.cpu_share = 1e-6;
   EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kForward), 1.0 / 32);
   rates_.cpu_share = 0.125;
-  // A run that is too short, and one of a group that was held up, show nothing.
+  // A run that is too short, and one of a disturbed group, show nothing.
   paces_.Add(rates_, spec_, cost_, 0, 0.01);
   Cost group = cost_;
   group.visible_pairs.push_back(0);
   paces_.Add(rates_, spec_, group, 0, 0.4);
   EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kForward), 0.125);
-  // Then jobs say it, and of gradients when they have.
+  // Then jobs determine it; for gradients, once gradients jobs have run.
   paces_.Add(rates_, spec_, cost_, 0, 0.05);
   EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kForward), 0.25);
   EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kGradients), 0.125);
@@ -142,7 +142,7 @@ TEST_F(ShownPacesTest, AWorkerThatHadFewProcessorsMayBeAsMuchFaster) {
   EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kForward), 0.25);
 }
 
-// Gradients of fp16 may be many times as fast as fp32's rates say.
+// fp16 gradients may be many times as fast as fp32's rates.
 TEST_F(ShownPacesTest, GradientsOfATypeSayNothingOfAnotherNorOfForwardPasses) {
   AttentionSpec gradients = spec_;
   gradients.dtype = DataType::kFp16;
@@ -159,7 +159,7 @@ TEST_F(ShownPacesTest, GradientsOfATypeSayNothingOfAnotherNorOfForwardPasses) {
   EXPECT_EQ(paces_.RateFor(rates_, gradients).pair_seconds, measured.pair_seconds);
   ASSERT_EQ(paces_.all().size(), 1u);
   EXPECT_EQ(paces_.all().begin()->first.dtype, DataType::kFp16);
-  // Nor do forward passes say anything of gradients.
+  // Forward passes say nothing about gradients either.
   paces_.Add(rates_, spec_, cost_, 0, 0.02);
   EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kGradients), shown);
   EXPECT_DOUBLE_EQ(paces_.LeastOf(rates_, Operation::kForward), 0.1);

@@ -15,18 +15,18 @@ namespace {
 
 constexpr absl::Duration kLong = absl::Minutes(10);
 
-// A message is written as A, where it says that the job was accepted, C for each of its chunks, and
-// D, where it says that it is done.
+// Writes a message as A if it reports that the job was accepted, C for each of its chunks, and D if
+// it reports the end.
 class AnswerTest : public GatewayCallTest {
  protected:
-  // What is held back for the end of a small job is held as long as that.
+  // Messages delayed until the end of a small job are delayed for `wait`.
   void StartWith(absl::Duration wait) {
     GatewayServiceOptions options;
     options.small_answer_wait = wait;
     context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     Start(std::move(options));
   }
-  // To a job that is sent whole and ends well.
+  // The answer to a job that is sent whole and succeeds.
   std::vector<std::string> AnswerTo(const ClientJob& job) {
     StartWith(kLong);
     Send(job);
@@ -63,7 +63,7 @@ TEST_F(AnswerTest, OfALongJobComesAsItIsReady) {
   EXPECT_EQ(messages.back(), "D");
 }
 
-// Together with outputs it might be more than the caller takes.
+// Together with outputs it might exceed the caller's limit.
 TEST_F(AnswerTest, OfAJobWithALongPlanIsSeveral) {
   predicted_ = absl::Milliseconds(1);
   reason_ = std::string(64 << 10, 'x');
@@ -72,7 +72,7 @@ TEST_F(AnswerTest, OfAJobWithALongPlanIsSeveral) {
   EXPECT_EQ(messages.front(), "A");
 }
 
-// Its outputs are not here yet.
+// Its outputs are not complete yet.
 TEST_F(AnswerTest, OfAShortJobThatWaitsSaysThatItWasAccepted) {
   predicted_ = absl::Milliseconds(1);
   behind_ = std::make_unique<FakeService>(Script({FakeService::Act::kUploadsCut}));
@@ -90,7 +90,7 @@ TEST_F(AnswerTest, OfAShortJobThatWaitsSaysThatItWasAccepted) {
   EXPECT_EQ(messages.back().back(), 'D');
 }
 
-// The caller may be waiting for the word that the job was accepted.
+// The caller may wait for the message that the job was accepted.
 TEST_F(AnswerTest, OfAJobWhoseInputsFollowBeginsWithTheWordThatItWasAccepted) {
   predicted_ = absl::Milliseconds(1);
   StartWith(kLong);
@@ -111,7 +111,7 @@ TEST_F(AnswerTest, OfAJobWhoseInputsFollowBeginsWithTheWordThatItWasAccepted) {
   EXPECT_EQ(messages.back(), "D");
 }
 
-// More than a message takes: what waits for the end goes out before it.
+// More chunks than fit into a message: delayed messages are sent before the end.
 TEST_F(AnswerTest, OfMoreChunksThanAMessageTakesIsSeveral) {
   predicted_ = absl::Milliseconds(1);
   const std::vector<std::string> messages = AnswerTo(ClientJob(1500));

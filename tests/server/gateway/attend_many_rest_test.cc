@@ -1,4 +1,4 @@
-// AttendMany calls without a job, and those that have one.
+// AttendMany calls with and without a current job.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -19,7 +19,7 @@ TEST_F(AttendManyTest, ACallWithoutAJobHasNoPlaceAndEndsInTime) {
   ManyCall none(stub_.get()), one(stub_.get());
   ASSERT_EQ(one.AnswerTo(Whole(ClientJob(20))), "ACD");
   EXPECT_TRUE(one.End().ok());
-  // The job that it waited for may have been on its way for all that time.
+  // The expected job may have been in transit all that time.
   const absl::Status status = none.End();
   EXPECT_EQ(DetailOf(status).reason, "STREAM_SEQUENCE") << status;
   EXPECT_TRUE(gateway_->WaitUntilIdle(SteadyNow()));
@@ -57,7 +57,7 @@ TEST_F(AttendManyTest, WhoMakesRoomBeforeItsFirstJobIsToldSo) {
   options.max_resting_calls = 1;
   Serve({Act::kServe}, std::move(options));
   ManyCall first(stub_.get()), second(stub_.get());
-  // Which of both is there first is open.
+  // Either may come first.
   v1::AttendResponse response;
   const std::string answer = second.AnswerTo(Whole(ClientJob(20)));
   ManyCall& sent_away = answer == "ACD" ? first : second;
@@ -85,7 +85,7 @@ TEST_F(AttendManyTest, WithoutAJobTheyEndWithTheService) {
 
 class AtWorkTest : public AttendManyTest {
  protected:
-  // A call whose job has been accepted and waits for SendOutputs.
+  // A call whose job was accepted and waits for SendOutputs.
   std::unique_ptr<ManyCall> StartOne() {
     GatewayServiceOptions options = Patient();
     options.max_resting_calls = 1;
@@ -106,7 +106,7 @@ TEST_F(AtWorkTest, ACallMakesNoRoomForOthers) {
   const auto at_work = StartOne();
   ManyCall other(stub_.get());
   ASSERT_TRUE(other.stream->WritesDone());
-  EXPECT_TRUE(other.End().ok());  // It has waited for a job before.
+  EXPECT_TRUE(other.End().ok());  // The call has waited for a job before.
   behind_->SendOutputs();
   EXPECT_EQ(at_work->Answer().back(), 'D');
 }
@@ -119,7 +119,7 @@ TEST_F(AtWorkTest, ACallGoesOnWhereTheServiceEnds) {
   EXPECT_TRUE(at_work->End().ok());
 }
 
-// An answer has been read when the next job comes: its time is over.
+// An answer has been read when the next job comes, so its time limit is over.
 TEST_F(AttendManyTest, ACallMayRestLongerThanAnAnswerWaits) {
   GatewayServiceOptions options;
   options.first_message_wait = absl::Milliseconds(400);
@@ -127,7 +127,7 @@ TEST_F(AttendManyTest, ACallMayRestLongerThanAnAnswerWaits) {
   Serve({Act::kServe}, std::move(options));
   ManyCall call(stub_.get());
   EXPECT_EQ(call.AnswerTo(Whole(ClientJob(20))), "ACD");
-  // Rests until it ends by itself, and well.
+  // The call rests until it ends by itself with OK.
   EXPECT_TRUE(call.End().ok());
 }
 

@@ -41,7 +41,7 @@ TEST_F(AttendManyTest, LongJobsAreToldOfAsTheyGo) {
   }
 }
 
-// A job that waits for room, say.
+// For example, a job that waits for room.
 TEST_F(AttendManyTest, AShortJobThatWaitsSaysThatItWasAccepted) {
   predicted_ = absl::Milliseconds(1);
   behind_ = std::make_unique<FakeService>(Script({Act::kUploadsCut}));
@@ -102,7 +102,7 @@ TEST_F(AttendManyTest, OutputsOfMoreThanAMessageAreRefused) {
   job.spec.head_dim_v = 256;
   job.spec.head_dim = 1;
   v1::AttendRequest request = Whole(job);
-  // As many rows as have small queries and large outputs.
+  // With this many rows, queries are small and outputs large.
   request.mutable_start()->mutable_spec()->mutable_sequences(0)->set_q_len(1000);
   request.clear_chunks();
   const auto add = [&](v1::TensorId id, int64_t rows, int64_t bytes) {

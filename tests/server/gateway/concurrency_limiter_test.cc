@@ -33,7 +33,7 @@ TEST(CallGateTest, WaitsForTheLast) {
   EXPECT_TRUE(gate->WaitUntilEmpty(absl::InfiniteFuture()));
   leaves.join();
   const std::shared_ptr<void> late = *gate->Enter();
-  gate.reset();  // Whoever is inside may outlive it.
+  gate.reset();  // Callers inside may outlive it.
 }
 
 TEST(CallGateTest, WhoLeavesHasNoPlaceAndIsWaitedFor) {

@@ -78,7 +78,7 @@ TEST_F(GatewayCallTest, WaitsForACallAtWork) {
   EXPECT_TRUE(gateway_->WaitUntilIdle(Deadline()));
 }
 
-// 1 MiB of outputs, where a caller's window is 64 KiB.
+// 1 MiB of outputs, while the caller's window is 64 KiB.
 TEST_F(GatewayCallTest, WhoDoesNotReadLosesItsCall) {
   GatewayServiceOptions options;
   options.max_attend_calls = 1;
@@ -125,13 +125,13 @@ TEST_F(GatewayCallTest, ErrorsNameFieldsOfTheRequest) {
 // Calls whose callers do not read their answers.
 class UnreadAnswerTest : public GatewayCallTest {
  protected:
-  // With a place for one call, and memory for one such.
+  // With a place for one call, and memory for one.
   void StartForOne(int64_t bytes, absl::Duration patience) {
     GatewayServiceOptions options;
     options.max_attend_calls = 1;
     options.max_inline_bytes = bytes + MergeBytes(Merge()) / 2;
     options.answer_patience = patience;
-    // A shard that comes by itself holds its call until its outputs have left.
+    // A shard that is exchanged occupies its call until its outputs have left.
     options.exchanges = std::make_shared<StreamPool>(StreamPool::Options());
     Start(std::move(options));
   }
@@ -163,7 +163,7 @@ class UnreadAnswerTest : public GatewayCallTest {
     options.whole_shards = true;
     return std::make_unique<FakeService>(std::move(options));
   }
-  // Whether a merge finds a place, and memory, at last.
+  // Waits until a merge finds a place and memory.
   bool MergesAtLast() {
     absl::Status status;
     const absl::Time deadline = Deadline();
@@ -195,7 +195,7 @@ TEST_F(UnreadAnswerTest, AnUnreadAttendInlineKeepsNobodyOut) {
   EXPECT_FALSE(gateway_->WaitUntilIdle(SteadyNow())) << "it may still be read";
 }
 
-// What mallinfo2 counts; 0 under sanitizers, which have their own allocator.
+// The count of mallinfo2; 0 under sanitizers, which have their own allocator.
 size_t MemoryInUse() {
   const struct mallinfo2 info = mallinfo2();
   return info.uordblks + info.hblkhd;
@@ -207,8 +207,8 @@ bool Becomes(const std::function<bool()>& condition) {
   return condition();
 }
 
-// As many ranges as a mask has, for each of the two heads: parsed, each takes fifty times as much
-// as on the wire.
+// The largest number of ranges of a mask, for each of two heads. Parsed, each takes fifty times its
+// size on the wire.
 void AddManyRanges(v1::AttentionSpec* spec) {
   for (int head = 0; head < 2; ++head) {
     v1::Mask& mask = *spec->add_masks();
@@ -235,7 +235,7 @@ TEST_F(UnreadAnswerTest, AnUnreadCallKeepsNothingOfItsRequest) {
     while (calls.size() <= kCalls) {
       calls.push_back(Unread(method, *request));
       ASSERT_TRUE(Becomes([&] { return unread.calls() == calls.size(); })) << method;
-      if (calls.size() == 1) before = MemoryInUse();  // Now all is warm.
+      if (calls.size() == 1) before = MemoryInUse();  // Caches are warm now.
     }
     EXPECT_TRUE(Becomes([&] { return MemoryInUse() < before + kLittle; }))
         << method << " " << MemoryInUse() - before;
@@ -254,12 +254,12 @@ TEST_F(UnreadAnswerTest, AnUnreadAttendKeepsNobodyOut) {
   EXPECT_FALSE(gateway_->WaitUntilIdle(SteadyNow())) << "it may still be read";
 }
 
-// 64 KiB in a second or more: here are 250 KiB, of which a caller's window takes 64.
+// 64 KiB in a second or more, of 250 KiB, of which the caller's window holds 64.
 TEST_F(UnreadAnswerTest, WhoReadsSlowlyHasAllOfAnAttend) {
   constexpr int kRanks = 16;
   behind_ = WholeShards(kRanks);
   StartForOne(MergeBytes(Merge()), absl::Milliseconds(1));
-  Send(ClientJob(kRanks * 32 * 7));  // A shard is 64 chunks of 7 rows.
+  Send(ClientJob(kRanks * 32 * 7));  // A shard has 64 chunks of 7 rows.
   EXPECT_TRUE(AwaitACall());
   EXPECT_TRUE(MergesAtLast());
   const absl::Status end = End();

@@ -23,7 +23,7 @@
 
 namespace annulus {
 
-// A gateway in front of the coordinator and the workers of clients' tests.
+// A gateway in front of the FakeService of clients' tests.
 class GatewayCallTest : public testing::Test {
  protected:
   void Start(GatewayServiceOptions options) {
@@ -43,7 +43,7 @@ class GatewayCallTest : public testing::Test {
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
     grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // No larger windows than at first.
+    arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);  // Keeps windows at their initial size.
     stub_ = v1::Attention::NewStub(grpc::CreateCustomChannel(
         "127.0.0.1:" + std::to_string(port_), grpc::InsecureChannelCredentials(), arguments));
     call_ = stub_->Attend(&context_);
@@ -54,7 +54,7 @@ class GatewayCallTest : public testing::Test {
     if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now());
   }
 
-  // Whose plans say what the test wants.
+  // Plans of the wrapped starter get the test's prediction.
   RunJobStarter Predicting(RunJobStarter run_job) const {
     return
         [time = predicted_, reason = reason_, run_job = std::move(run_job)](
@@ -70,7 +70,7 @@ class GatewayCallTest : public testing::Test {
         };
   }
   static absl::Time Deadline() { return SteadyNow() + absl::Seconds(30); }
-  // Whether some call is at work at last.
+  // Waits for a call to be active. False if none is.
   bool AwaitACall() {
     const absl::Time deadline = Deadline();
     while (gateway_->WaitUntilIdle(SteadyNow())) {
@@ -94,12 +94,13 @@ class GatewayCallTest : public testing::Test {
     add(v1::TENSOR_ID_Q, job.spec.q_rows(), job.q);
     return request;
   }
-  // Sends a whole job and takes nothing of what comes.
+  // Sends a whole job and reads no response.
   void Send(const ClientJob& job) {
     ASSERT_TRUE(call_->Write(Whole(job)));
     ASSERT_TRUE(call_->WritesDone());
   }
-  // At fault in a call of these messages, by its details and its words.
+  // The invalid field of a call with these messages, from its error detail. Checks that the message
+  // begins with it.
   std::string FieldOf(const std::vector<v1::AttendRequest>& messages) {
     grpc::ClientContext context;
     const auto call = stub_->Attend(&context);
@@ -121,7 +122,7 @@ class GatewayCallTest : public testing::Test {
   }
 
   absl::Duration predicted_ = absl::Seconds(1);
-  std::string reason_;  // For which a way was rejected.
+  std::string reason_;  // The reason of a rejected candidate in plans.
   std::unique_ptr<FakeService> behind_ =
       std::make_unique<FakeService>(Script({FakeService::Act::kServe}));
   std::unique_ptr<AttentionService> gateway_;

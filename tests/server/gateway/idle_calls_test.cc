@@ -10,7 +10,7 @@
 namespace annulus {
 namespace {
 
-// Who has left, in order.
+// Records the calls that left, in order.
 struct Leavers {
   IdleCalls::Leave Leave(char name) {
     return [this, name](IdleCalls::Why why) {
@@ -54,7 +54,7 @@ TEST(RestingCallsTest, NobodyRestsInTheEnd) {
   EXPECT_EQ(leavers.left, "a!b!");
 }
 
-// Each is told once at most; in the end nobody is left.
+// Each call is asked to leave at most once; in the end none is left.
 TEST(RestingCallsTest, CallsComeAndGoOnManyThreads) {
   constexpr int kThreads = 4, kRounds = 2000;
   std::atomic<int> told{0}, twice{0};

@@ -119,7 +119,7 @@ TEST(InlineJobTest, ALargeAnswerIsSentToAttend) {
   spec.q_heads = 1;
   spec.head_dim = 1;
   spec.head_dim_v = 255;
-  spec.sequences[0].q_len = kMaxInlineAnswerElements / 256;  // And an LSE for each row.
+  spec.sequences[0].q_len = kMaxInlineAnswerElements / 256;  // Plus an LSE for each row.
   EXPECT_TRUE(InlineBytes(TypedRequest(), spec).ok());
   ++spec.sequences[0].q_len;
   const absl::Status status = InlineBytes(TypedRequest(), spec).status();

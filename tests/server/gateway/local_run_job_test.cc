@@ -18,7 +18,7 @@
 namespace annulus {
 namespace {
 
-// Whoever posts handles the event, so that all here happens on this thread, in order.
+// The posting thread handles the event, so everything here happens on this thread, in order.
 class LocalRunJobTest : public testing::Test {
  protected:
   struct Link final : LinkSink {
@@ -33,7 +33,7 @@ class LocalRunJobTest : public testing::Test {
   };
 
   void Start(PlanFunction plan = MakeJobPlan) {
-    coordinator_.beat_interval = absl::Minutes(10);  // Nobody says that the worker lives.
+    coordinator_.beat_interval = absl::Minutes(10);  // The worker sends no beats.
     coordinator_.lease = absl::Hours(1);
     CoordinatorLoop::Options options;
     options.plan = std::move(plan);
@@ -69,7 +69,7 @@ class LocalRunJobTest : public testing::Test {
     loop_->PostCall(call, sink, event::GetServerInfo{call}).IgnoreError();
     return sink->info;
   }
-  // Of the only end.
+  // Reason of the only end.
   std::string Reason() { return ends_.size() == 1 ? DetailOf(ends_[0]).reason : "no single end"; }
 
   CoordinatorOptions coordinator_;
@@ -77,7 +77,7 @@ class LocalRunJobTest : public testing::Test {
   std::unique_ptr<CoordinatorLoop> loop_;
   std::vector<v1::JobEvent> events_;
   std::vector<absl::Status> ends_;
-  v1::ServerInfo info_;  // As it was at the last event or end.
+  v1::ServerInfo info_;  // At the last event or end.
 };
 
 TEST_F(LocalRunJobTest, ARequestIsValidatedAsAnyOther) {
@@ -136,7 +136,7 @@ TEST_F(LocalRunJobTest, ACallThatJoinsAJobEndsAtItsOwnDeadline) {
   v1::RunJobRequest request = SmallRequest(1, 4, 4);
   request.set_request_id("r");
   const auto first = Run(request);
-  std::promise<absl::Status> end;  // Comes on this thread, or on that which keeps the time.
+  std::promise<absl::Status> end;  // Set on this thread, or on the timer's.
   std::future<absl::Status> ended = end.get_future();
   RunJobCall::Handlers handlers;
   handlers.on_event = [](const v1::JobEvent&) {};
@@ -154,7 +154,7 @@ TEST_F(LocalRunJobTest, ACallThatJoinsAJobEndsAtItsOwnDeadline) {
   EXPECT_EQ(Ask().running_jobs(), 1) << "the job goes on";
 }
 
-// By who asks, and by the coordinator.
+// Once at the caller, and once at the coordinator.
 TEST_F(LocalRunJobTest, ARequestCountsTwice) {
   v1::RunJobRequest request = SmallRequest(1, 4, 4);
   request.set_request_id("r");

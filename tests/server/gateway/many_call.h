@@ -14,15 +14,15 @@
 
 namespace annulus {
 
-// An AttendMany call of a caller.
+// A client's AttendMany call.
 struct ManyCall {
   explicit ManyCall(v1::Attention::Stub* stub) {
     if (stub == nullptr) return;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     stream = stub->AttendMany(&context);
   }
-  // The messages of one job's answer, up to its last: A where one says that the job was accepted, C
-  // for each of its chunks, D where it is done, E with an error.
+  // The messages of one job's answer, up to its last: A for accepted, C for chunks, D for done, E
+  // for an error.
   std::string Answer() {
     std::vector<std::string> messages;
     v1::AttendResponse response;
@@ -43,7 +43,7 @@ struct ManyCall {
     if (!stream->Write(job)) return "the call has ended";
     return Answer();
   }
-  // What a call ends with that gets no more jobs, whose caller may not have said so.
+  // The status of a call without further jobs, whether or not the client has closed its side.
   absl::Status End() {
     v1::AttendResponse response;
     EXPECT_FALSE(stream->Read(&response));
@@ -57,7 +57,7 @@ struct ManyCall {
 
   grpc::ClientContext context;
   std::unique_ptr<grpc::ClientReaderWriter<v1::AttendRequest, v1::AttendResponse>> stream;
-  absl::Status error;  // Of the last job.
+  absl::Status error;  // The error of the last job.
 };
 
 class AttendManyTest : public GatewayCallTest {
@@ -74,7 +74,7 @@ class AttendManyTest : public GatewayCallTest {
     options.first_message_wait = kLong;
     return options;
   }
-  // Short jobs, of which each does the next of these.
+  // Serves short jobs, with the given acts in order.
   void Serve(std::vector<Act> acts, GatewayServiceOptions options = Patient()) {
     predicted_ = absl::Milliseconds(1);
     behind_ = std::make_unique<FakeService>(Script(std::move(acts)));

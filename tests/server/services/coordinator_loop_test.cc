@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// Without gRPC, so that ThreadSanitizer sees all of it.
+// Without gRPC, so that ThreadSanitizer sees all code.
 class TestSink final : public CallSink {
  public:
   void Send(v1::JobEvent) override { ++events; }
@@ -119,11 +119,11 @@ TEST(CoordinatorLoopTest, TimersRunWithoutMail) {
   said.connection = loop.NewNumber();
   *said.event.mutable_register_() = SmallWorker("w0", "i");
   EXPECT_TRUE(loop.PostLink(said.connection, std::make_shared<Link>(), said).ok());
-  // It never beats: its lease runs out by the coordinator loop's own clock.
+  // It never beats: its lease ends by the coordinator loop's own clock.
   EXPECT_TRUE(not_ready->Wait().ok());
 }
 
-// A loop whose planning waits, so that mail piles up behind it; a clock that the test moves.
+// A loop whose planning blocks, so that events queue up behind it. The test moves the clock.
 class BusyLoopTest : public testing::Test {
  protected:
   struct Link final : LinkSink {
@@ -173,7 +173,7 @@ class BusyLoopTest : public testing::Test {
     EXPECT_TRUE(loop_->PostCall(call, sink, make(call)).ok());
     return sink;
   }
-  // Returns when planning has begun.
+  // Returns once planning has begun.
   bool AwaitPlanning() {
     MutexLock lock(&mutex_);
     const absl::Time deadline = absl::Now() + absl::Seconds(30);
@@ -192,7 +192,7 @@ class BusyLoopTest : public testing::Test {
   static Event RunJob(int64_t call) {
     return event::RunJob{call, "anonymous", Job(), absl::InfiniteFuture()};
   }
-  // Its planning is this coordinator's own, and keeps whoever asks.
+  // The coordinator itself makes this plan, which blocks its thread.
   std::shared_ptr<TestSink> RunJobElsewhere() {
     auto sink = std::make_shared<TestSink>();
     runner_ = std::thread([this, sink] {
@@ -223,7 +223,7 @@ class BusyLoopTest : public testing::Test {
   bool planning_ GUARDED_BY(mutex_) = false;
   bool go_on_ GUARDED_BY(mutex_) = false;
   std::thread runner_;
-  std::unique_ptr<CoordinatorLoop> loop_;  // Last: its threads use the rest.
+  std::unique_ptr<CoordinatorLoop> loop_;  // The last member: its threads use the others.
 };
 
 TEST_F(BusyLoopTest, ABeatOvertakesWhatClientsAskAndCountsAsOfWhenItCame) {
@@ -233,7 +233,7 @@ TEST_F(BusyLoopTest, ABeatOvertakesWhatClientsAskAndCountsAsOfWhenItCame) {
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(PostInfo().ok());
   seconds_ = 2;
   EXPECT_TRUE(PostBeat().ok());
-  seconds_ = 4;  // Past the lease as of the registration, not as of the beat.
+  seconds_ = 4;  // After the lease since the registration, but not since the beat.
   GoOn();
   EXPECT_EQ(job->Wait().code(), absl::StatusCode::kUnimplemented);
   EXPECT_TRUE(Ask(GetServerInfo)->Wait().ok());
@@ -252,7 +252,7 @@ TEST_F(BusyLoopTest, AFullMailboxRefusesBeginningsAndTakesEnds) {
   EXPECT_EQ(DetailOf(refused).reason, "QUEUE_FULL");
   EXPECT_EQ(DetailOf(refused).retry_after, CoordinatorOptions().retry_after);
   EXPECT_TRUE(loop_->Post(event::CallGone{12345}).ok());
-  // Workers have a box of their own.
+  // Workers have a separate mailbox.
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(PostBeat().ok());
   EXPECT_EQ(DetailOf(PostBeat()).reason, "QUEUE_FULL");
   EXPECT_TRUE(loop_->Post(event::WorkerGone{link_}).ok());
@@ -326,7 +326,7 @@ TEST(PlannerPoolTest, PlansJobsFirstAndNothingThatNobodyWaitsFor) {
   pool.Post({true, 6}, {}, [&](PlanResult) { done->Finish(absl::OkStatus()); });
   pool.Forget(2);
   pool.Forget(4);
-  pool.Forget(1);  // It is being made.
+  pool.Forget(1);  // The plan is being made.
   all_posted->Finish(absl::OkStatus());
   EXPECT_TRUE(done->Wait().ok());
   EXPECT_EQ(order, (std::vector<int>{5, 3}));

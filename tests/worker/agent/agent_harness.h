@@ -13,8 +13,8 @@
 
 namespace annulus {
 
-// An AgentState with a clock that the test moves and a coordinator that the test plays. Actions of
-// the last event are in `last`.
+// An AgentState with a manual clock and a scripted coordinator. Actions of the last event are in
+// `last`.
 class AgentHarness {
  public:
   using Command = control::v1::WorkerCommand;
@@ -51,7 +51,7 @@ class AgentHarness {
     command.mutable_beat_answer()->set_sequence(sequence);
     Handle(CommandArrived{stream, command});
   }
-  // Beats every second for `duration`, each beat answered at once.
+  // Beats every second for `duration`, and answers each at once.
   void Live(absl::Duration duration) {
     for (const absl::Time end = now + duration; now < end; Advance(absl::Seconds(1))) {
       Tick();
@@ -99,7 +99,7 @@ class AgentHarness {
     for (const Send& send : All<Send>()) events.push_back(send.event);
     return events;
   }
-  // The events just sent, by name, beats left out: "register dropped".
+  // Names of the events just sent, without beats: "register dropped".
   std::string SentNames() const {
     std::string names;
     for (const Event& event : Sent()) {
@@ -113,7 +113,7 @@ class AgentHarness {
   absl::Time now = absl::UnixEpoch() + absl::Hours(1);
   int64_t term = 0;
   int64_t next_id = 1;
-  int64_t stream = 0;  // The one that was opened last.
+  int64_t stream = 0;  // The stream that was opened last.
   AgentActions last;
   AgentState& state() { return state_; }
 

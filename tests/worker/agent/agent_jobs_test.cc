@@ -254,7 +254,7 @@ TEST_F(AgentJobsTest, AGroupLivesFromOpenToClose) {
   OrderGroup(1, "close");
   OrderGroup(1, "close");
   EXPECT_TRUE(agent_.All<CommandGroup>().empty());
-  OrderGroup(1, "abort");  // The close hangs on a lost peer.
+  OrderGroup(1, "abort");  // The close hangs because of a lost peer.
   EXPECT_EQ(agent_.All<CommandGroup>().size(), 1u);
   agent_.Report(GroupFact(1, "broken"));
   EXPECT_EQ(agent_.SentNames(), "");
@@ -344,7 +344,7 @@ TEST_F(AgentJobsTest, AMemberOfAGroupStaysUntilTheGroupIsClosed) {
   OrderGroup(1, "open");
   agent_.Report(GroupFact(1, "opened"));
   agent_.Handle(Terminated{});
-  for (int second = 0; second < 20; ++second) {  // Far longer than a lease.
+  for (int second = 0; second < 20; ++second) {  // Much longer than a lease.
     agent_.Live(absl::Seconds(1));
     ASSERT_TRUE(agent_.All<Exit>().empty()) << second;
   }

@@ -1,4 +1,4 @@
-// Registration, terms, ids both ways, beats, the lease and reconnects.
+// Registration, terms, ids in both directions, beats, the lease and reconnects.
 #include <gtest/gtest.h>
 
 #include "tests/worker/agent/agent_harness.h"
@@ -41,7 +41,7 @@ TEST(AgentLinkTest, ACommandIsObeyedOnceAndInOrder) {
   agent.Reserve(2);  // An old id.
   EXPECT_TRUE(agent.All<OpenShard>().empty());
   agent.next_id = 3;
-  agent.Reserve(3);  // 2 is missing: the stream cannot be trusted.
+  agent.Reserve(3);  // Command 2 is missing: the stream cannot be trusted.
   EXPECT_TRUE(agent.All<OpenShard>().empty());
   EXPECT_EQ(agent.All<Disconnect>().size(), 1u);
   EXPECT_FALSE(agent.state().connected());
@@ -53,7 +53,7 @@ TEST(AgentLinkTest, AnOlderTermChangesNothing) {
   agent.term = 6;
   agent.Reserve(1);
   EXPECT_TRUE(agent.last.empty());
-  agent.term = 8;  // A newer term without a Welcome is no protocol.
+  agent.term = 8;  // A newer term without a Welcome violates the protocol.
   agent.Reserve(1);
   EXPECT_TRUE(agent.All<OpenShard>().empty());
   EXPECT_EQ(agent.All<Disconnect>().size(), 1u);
@@ -85,14 +85,14 @@ TEST(AgentLinkTest, ANewTermStartsNumbersAgain) {
   agent.Advance(absl::Seconds(1));
   agent.Tick();
   agent.Welcome(9);
-  EXPECT_EQ(agent.SentNames(), "");  // What the old term was owed is nobody's now.
+  EXPECT_EQ(agent.SentNames(), "");  // Unacknowledged events of the old term are dropped.
   agent.Drop(5);
   EXPECT_EQ(agent.Sent()[0].id(), 1);
   EXPECT_EQ(agent.Sent()[0].term(), 9);
   agent.Lose(absl::UnavailableError("gone"));
   agent.Advance(absl::Seconds(1));
   agent.Tick();
-  agent.Welcome(8);  // The coordinator before the last: not obeyed.
+  agent.Welcome(8);  // An earlier coordinator: its commands are not executed.
   EXPECT_FALSE(agent.state().connected());
 }
 
@@ -156,7 +156,7 @@ TEST(AgentLinkTest, AStoppedProcessFencesBeforeItObeys) {
   AgentHarness agent;
   agent.Welcome(7);
   agent.Advance(absl::Seconds(10));
-  agent.Reserve(1);  // Was on the way when the process was stopped.
+  agent.Reserve(1);  // In transit while the process was stopped.
   EXPECT_TRUE(agent.All<OpenShard>().empty());
   EXPECT_EQ(agent.state().shards(), 0u);
 }
@@ -197,7 +197,7 @@ TEST(AgentLinkTest, AReconnectInsideTheLeaseKeepsEverything) {
   EXPECT_EQ(agent.All<CloseShard>().size(), 1u);
 }
 
-// The coordinator's lease began when it was asked, and what is held must not outlive it.
+// The coordinator's lease began when it got the request, and shards must not outlive it.
 TEST(AgentLinkTest, ALateWelcomeIsNoLongerLease) {
   AgentHarness agent;
   agent.Welcome(7);
@@ -208,7 +208,7 @@ TEST(AgentLinkTest, ALateWelcomeIsNoLongerLease) {
   agent.Tick();
   ASSERT_EQ(agent.SentNames(), "register");
   agent.Advance(absl::Seconds(2));
-  agent.Welcome(7);  // It has been on its way for long, and the beat that follows gets lost.
+  agent.Welcome(7);  // It was in transit for long, and the following beat is lost.
   agent.Advance(absl::Milliseconds(600));
   agent.Tick();
   EXPECT_TRUE(agent.All<CloseShard>().empty());

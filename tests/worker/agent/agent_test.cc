@@ -13,7 +13,7 @@
 namespace annulus {
 namespace {
 
-// Carries actions out by noting them. Thread-safe.
+// Records the actions. Thread-safe.
 class Performer {
  public:
   void Perform(const AgentAction& action) {
@@ -87,7 +87,7 @@ TEST(AgentTest, EventsOfManyThreadsAreHandledOneByOne) {
   commands.join();
   for (std::thread& reporter : reporters) reporter.join();
   EXPECT_TRUE(performer.Await<OpenShard>(200));
-  EXPECT_TRUE(performer.Await<Send>(20));  // Beats come by the clock alone.
+  EXPECT_TRUE(performer.Await<Send>(20));  // Beats come only by the timer.
 }
 
 TEST(AgentTest, HousekeepingGoesOn) {

@@ -46,7 +46,7 @@ class ControlLinkTest : public testing::Test {
     options.patience = patience_;
     return std::make_unique<ControlLink>(std::move(options));
   }
-  // Connects and says hello, which is answered.
+  // Connects and registers, which is answered.
   static void Greet(ControlLink* link) {
     link->Connect(1);
     Event hello;
@@ -60,8 +60,9 @@ class ControlLinkTest : public testing::Test {
   std::weak_ptr<int> callbacks_;  // Expires with the link and its streams.
 };
 
-// The last channel to go would take them along, on one of them: proto/rpc/callback_threads.h.
-// First, because nothing brings them back once they are kept.
+// The last channel would take the callback threads along, on one of them:
+// proto/rpc/callback_threads.h. This test is first, because nothing restarts them once they are
+// kept.
 TEST_F(ControlLinkTest, LeavesGrpcItsCallbackThreads) {
   ASSERT_EQ(CallbackThreads(), 0);
   Gate welcomed;
@@ -76,10 +77,11 @@ TEST_F(ControlLinkTest, LeavesGrpcItsCallbackThreads) {
   EXPECT_GT(CallbackThreads(), 0);
 }
 
-// As to a host that is gone without a word, whose name another one has by now.
+// Like a connection to a host that has gone without closing it and whose name another host has by
+// now.
 TEST_F(ControlLinkTest, AConnectionThatFallsSilentIsMadeAnew) {
   MuteProxy proxy(coordinator_.address());
-  std::atomic<int64_t> welcomed{0}, closed{0};  // The last stream.
+  std::atomic<int64_t> welcomed{0}, closed{0};  // Numbers of the last streams.
   ControlLink::Options options;
   options.coordinator = proxy.address();
   options.credentials = grpc::InsecureChannelCredentials();
@@ -123,7 +125,7 @@ TEST_F(ControlLinkTest, ItsEndWaitsForACallbackAndNoneComesAfterIt) {
   EXPECT_FALSE(ended);
   welcomed.Open();
   end.join();
-  const int closed = closed_;  // It may have come before the end went on.
+  const int closed = closed_;  // It may have come before the end continued.
   const absl::Time late = SteadyNow() + absl::Seconds(20);
   while (!callbacks_.expired() && SteadyNow() < late) std::this_thread::yield();
   EXPECT_TRUE(callbacks_.expired()) << "gRPC has not let go of the stream";

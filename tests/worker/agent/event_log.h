@@ -13,7 +13,7 @@
 
 namespace annulus {
 
-// What a part of a worker has reported, in order. Thread-safe.
+// The reports of a part of a worker, in order. Thread-safe.
 class EventLog {
  public:
   using Event = control::v1::WorkerEvent;
@@ -23,8 +23,8 @@ class EventLog {
     events_.push_back(std::move(event));
     changed_.SignalAll();
   }
-  // The first event of this case that Wait has not given yet; others stay for calls to come.
-  // Nothing after a minute.
+  // The first event of this case that Wait has not returned yet. Others stay for later calls.
+  // nullopt after a minute.
   std::optional<Event> Wait(Event::EventCase wanted) {
     const absl::Time deadline = absl::Now() + absl::Seconds(60);
     MutexLock lock(&mutex_);
@@ -49,7 +49,7 @@ class EventLog {
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<Event> events_ GUARDED_BY(mutex_);
-  std::set<size_t> given_ GUARDED_BY(mutex_);  // By Wait.
+  std::set<size_t> given_ GUARDED_BY(mutex_);  // Returned by Wait.
 };
 
 }  // namespace annulus

@@ -14,8 +14,8 @@
 
 namespace annulus {
 
-// A coordinator that a test plays for one worker: it welcomes, answers beats, notes events and
-// sends what it is told to.
+// A scripted coordinator for one worker: sends Welcome, answers beats, records events and sends a
+// test's commands.
 class FakeCoordinator final : public control::v1::WorkerControl::Service {
  public:
   using Command = control::v1::WorkerCommand;
@@ -35,7 +35,7 @@ class FakeCoordinator final : public control::v1::WorkerControl::Service {
   std::string address() const { return absl::StrCat("127.0.0.1:", port_); }
   // Beats are answered, and streams accepted, while it is true.
   std::atomic<bool> answers{true};
-  // Of those that it welcomes: long, so that a machine that stands still costs nobody his lease.
+  // The lease in Welcome. Long, so that a stalled machine does not end it.
   std::atomic<int64_t> lease_seconds{60};
   EventLog log;
 
@@ -47,12 +47,12 @@ class FakeCoordinator final : public control::v1::WorkerControl::Service {
     command.set_ack(received_);
     if (stream_ != nullptr) stream_->Write(command);
   }
-  // Ends the stream as a network would.
+  // Ends the stream as a network failure would.
   void Break() {
     MutexLock lock(&mutex_);
     if (context_ != nullptr) context_->TryCancel();
   }
-  // A worker with a new incarnation begins again.
+  // Restarts the ids, for a worker with a new incarnation.
   void StartNumbersAgain() {
     MutexLock lock(&mutex_);
     last_id_ = 0;
@@ -65,7 +65,7 @@ class FakeCoordinator final : public control::v1::WorkerControl::Service {
     Event event;
     while (stream->Read(&event)) Take(context, stream, event);
     MutexLock lock(&mutex_);
-    if (stream_ == stream) {  // A worker that is back may be here before the end of its last.
+    if (stream_ == stream) {  // A reconnected worker may arrive before its last stream has ended.
       stream_ = nullptr;
       context_ = nullptr;
     }

@@ -38,7 +38,7 @@ bool PassOn(int from, int to) {
   return count > 0;
 }
 
-// Both ways, until one end closes.
+// In both directions, until one end closes.
 void Pump(int near, int far, const std::atomic<bool>& mute, const std::atomic<bool>& stop) {
   for (bool open = true; open && !stop;) {
     if (mute) {

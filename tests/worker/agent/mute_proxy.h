@@ -11,15 +11,15 @@
 
 namespace annulus {
 
-// A TCP port in front of another one of 127.0.0.1, whose connections can fall silent without being
-// closed, as those to a host that has lost its power. Thread-safe.
+// A TCP proxy for another port of 127.0.0.1. Its connections can fall silent without being closed,
+// like connections to a host without power. Thread-safe.
 class MuteProxy {
  public:
   explicit MuteProxy(const std::string& target);  // 127.0.0.1:PORT
   ~MuteProxy();
 
   std::string address() const;
-  // Nothing more passes through the connections that there are. Later ones are as new.
+  // Stops all traffic of existing connections. Later connections work.
   void Mute() EXCLUDES(mutex_);
   int connections() EXCLUDES(mutex_);
 
@@ -30,7 +30,8 @@ class MuteProxy {
   int listener_ = -1, port_ = 0;
   std::atomic<bool> stop_{false};
   Mutex mutex_;
-  std::vector<std::shared_ptr<std::atomic<bool>>> mute_ GUARDED_BY(mutex_);  // Of each connection.
+  // One for each connection.
+  std::vector<std::shared_ptr<std::atomic<bool>>> mute_ GUARDED_BY(mutex_);
   std::vector<std::thread> pumps_ GUARDED_BY(mutex_);
   std::thread accepts_;
 };

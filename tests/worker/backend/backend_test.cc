@@ -80,7 +80,7 @@ TEST(Backend, WhatIsSaidOfTheCpuNamesItsPathAndThoseThatFailedTheirCheck) {
   };
   options.cpu_paths = {&wrong, &kPortableIsa};
   EXPECT_EQ(described(options), "cpu/portable + gloo (wrong failed its check)");
-  options.kernel = "portable";  // Asked for by name.
+  options.kernel = "portable";  // Selected by name.
   EXPECT_EQ(described(options), "cpu/portable + gloo");
 }
 

@@ -1,4 +1,4 @@
-// A program that was built without the CUDA toolkit.
+// A program built without the CUDA toolkit.
 
 #include <gtest/gtest.h>
 

@@ -25,7 +25,7 @@ std::unique_ptr<CpuKernel> Portable() {
   return *CpuKernel::Create(options);
 }
 
-// A kernel that serves everything and says how much of it cuDNN did.
+// A kernel that serves everything and reports how much of it cuDNN did.
 class SaysWhoDidIt final : public AttentionKernel {
  public:
   explicit SaysWhoDidIt(std::function<bool(const KernelJob&, const Task&)> is_cudnns)
@@ -107,7 +107,7 @@ absl::Status CheckStandIn(const std::shared_ptr<cuda::CudnnStandIn>& cudnn) {
   rule.scratch_bytes = int64_t{1} << 20;
   const auto kernel = cuda::MakeEmulatedCudnnKernel(cudnn, rule);
   const std::unique_ptr<CpuKernel> yardstick = Portable();
-  CopyProbe device([] {});  // As a GPU does, it does not read where tensors lie in staging.
+  CopyProbe device([] {});  // Like a GPU, it does not read tensors in staging.
   return CheckCudnn(*kernel, *yardstick, &device, [&] { return cudnn->runs(); });
 }
 

@@ -8,14 +8,14 @@
 
 namespace annulus {
 
-// One function of the portable path's tables with a fault: it leaves its work undone, or one number
-// is wrong, by so much that it shows in every type.
+// A fault in one function of the portable path's tables: it does nothing, or one number is wrong by
+// an amount that shows in every type.
 struct FaultyFunction {
   const char* name;
   void (*set)(TileIsa*, GradientIsa*);
 };
 
-// Of every function that these tables have.
+// Faults for every function of these tables.
 std::vector<FaultyFunction> FaultyFunctions();
 
 }  // namespace annulus

@@ -23,7 +23,7 @@ std::unique_ptr<CpuKernel> Portable() {
   return *CpuKernel::Create(options);
 }
 
-// A kernel that serves everything and says that the one for Hopper did, with one fault in an
+// A kernel that serves everything, reports launches of the Hopper kernel, and has one fault in an
 // operation.
 class Faulty final : public AttentionKernel {
  public:
@@ -78,7 +78,7 @@ TEST(HopperCheckTest, ItsJobsAreValidAndASoundKernelPassesThemAll) {
   }
 }
 
-// Every fault is seen in every type, at every dimension.
+// Every fault is detected in every type and at every dimension.
 TEST(HopperCheckTest, FaultsAreSeen) {
   for (const Faulty::Fault fault :
        {Faulty::Fault::kForgetsState, Faulty::Fault::kScalesScores, Faulty::Fault::kLosesAKey,
@@ -96,8 +96,7 @@ TEST(HopperCheckTest, FaultsAreSeen) {
   }
 }
 
-// The kernels' own source on the emulator serves the jobs, and passes: some of both types, of all
-// dimensions and masks.
+// The kernels' source passes on the emulator: jobs of both types, of all dimensions and masks.
 void ExpectToPassOnTheEmulator(Operation operation, const std::vector<size_t>& jobs) {
   auto memory = std::make_shared<cuda::GlobalMemory>();
   cuda::CudaKernel::Options options;
@@ -111,7 +110,7 @@ void ExpectToPassOnTheEmulator(Operation operation, const std::vector<size_t>& j
   const std::vector<AttentionSpec> all = HopperCheckSpecs(operation);
   for (const size_t i : jobs) some.push_back(all.at(i));
   const std::unique_ptr<CpuKernel> yardstick = Portable();
-  CopyProbe device([] {});  // A kernel of a GPU does not read staging.
+  CopyProbe device([] {});  // A GPU kernel does not read staging.
   const absl::Status status = CheckHopper(*kernel, *yardstick, &device, some, [&] {
     return operation == Operation::kGradients ? counted.hopper_gradient_launches()
                                               : counted.hopper_launches();

@@ -1,4 +1,4 @@
-// What becomes of the process that checks the kernel for sm_90a: the processes here are shells.
+// Results of the process that checks the sm_90a kernel. Here the processes are shells.
 #include "worker/backend/hopper_choice.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ ChildEnd Shell(const std::string& script, absl::Duration limit = absl::Minutes(1
   return RunChild({"/bin/sh", "-c", script}, limit);
 }
 
-// What `asked` comes to on a Hopper whose checks go like that.
+// The choice for `asked` on a Hopper GPU with these results.
 absl::StatusOr<HopperChoice> On(const std::string& asked, const ChildEnd& end,
                                 const ChildEnd& of_gradients) {
   return ChooseHopper(asked, /*sm_90=*/true, [&](Operation operation) {
@@ -34,7 +34,7 @@ class HopperChoiceTest : public testing::Test {
     InitLogging(options);
   }
   ~HopperChoiceTest() override { InitLogging(LogOptions()); }
-  // What was logged since the last time: so many lines.
+  // Log output since the last call: `lines` lines.
   std::string Logged(int lines) {
     const std::string text = log_.str();
     log_.str("");
@@ -109,7 +109,7 @@ TEST_F(HopperChoiceTest, GradientsThatFailTakeNothingFromAttention) {
     const auto asked = On("hopper", passed_, one.end);
     EXPECT_EQ(asked.status().code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(asked.status().message(), "the CUDA kernel for gradients on Hopper " + one.verdict);
-    Logged(1);  // Of attention's.
+    Logged(1);  // Line of attention's check.
   }
 }
 

@@ -13,18 +13,19 @@
 namespace annulus {
 namespace {
 
-// Time that passes only when rank 0 is at work.
+// A clock that advances only while rank 0 works.
 struct Clock {
   absl::Time now = absl::UnixEpoch();
 };
 
 struct Link {
   double bytes_per_second = 0;
-  absl::Duration connect, first_message;                      // The latter beside its bytes.
-  absl::Duration wait_of_every_other = absl::ZeroDuration();  // Message, beside its own time.
+  absl::Duration connect, first_message;  // first_message: in addition to its bytes.
+  // Time of every other message, in addition to its own.
+  absl::Duration wait_of_every_other = absl::ZeroDuration();
 };
 
-// One of two ranks that exchange nothing, and take as long as a link would.
+// One of two ranks that exchange nothing and take the time of a link.
 class SlowCommunicator final : public Communicator {
  public:
   SlowCommunicator(int32_t rank, const Link& link, Clock* clock)
@@ -120,22 +121,22 @@ TEST(MeasureTest, ARateExplainsLongRowsWindowsAndFewRows) {
   EXPECT_NEAR(rate.pair_seconds, of.pair_seconds, 1e-15);
   EXPECT_NEAR(rate.row_seconds, of.row_seconds, 1e-12);
   EXPECT_NEAR(rate.key_seconds, of.key_seconds, 1e-12);
-  // Without a shorter one, windows tell pairs from rows with as many keys.
+  // Without a shorter run, windows separate pairs from rows with as many keys.
   rate = RateOfRuns(64, full, none, windows, few_rows);
   EXPECT_NEAR(rate.pair_seconds, of.pair_seconds, 1e-15);
   EXPECT_NEAR(rate.row_seconds, of.row_seconds, 1e-12);
-  // Tiles of which windows see a part make rows dear, not pairs cheap.
+  // Tiles that are partly visible in windows make rows expensive, not pairs cheap.
   TimedRun dear = windows;
   dear.seconds *= 2;
   rate = RateOfRuns(64, full, shorter, dear, few_rows);
   EXPECT_NEAR(rate.pair_seconds, of.pair_seconds, 1e-15);
   EXPECT_GT(rate.row_seconds, 1.5 * of.row_seconds);
   EXPECT_NEAR(rate.key_seconds, of.key_seconds, 1e-12);
-  // Windows that were held up: all of `full` is not rows.
+  // Windows were disturbed: `full` must not count as rows only.
   rate = RateOfRuns(64, {1 << 20, 1 << 12, 1e-3}, none, {1 << 16, 1 << 12, 5e-3}, none);
   EXPECT_NEAR(rate.pair_seconds, 5e-4 / (1 << 20), 1e-15);
   EXPECT_EQ(rate.key_seconds, 0);
-  // Or full attention was.
+  // Full attention was disturbed.
   rate = RateOfRuns(64, {1 << 20, 1 << 12, 1.0}, none, {1 << 16, 1 << 12, 1e-3}, none);
   EXPECT_NEAR(rate.pair_seconds, 1.0 / (1 << 20), 1e-15);
   EXPECT_EQ(rate.row_seconds, 0);
@@ -187,7 +188,7 @@ TEST(MeasureTest, AKernelIsMeasuredWithTheTimeOfItsProcessors) {
   EXPECT_EQ(share(0), 1);
 }
 
-// To make one may take a GPU's worker longer than a run.
+// Making a kernel may take a GPU's worker longer than a run.
 TEST(MeasureTest, OneKernelOnOneDeviceIsMeasured) {
   int devices = 0, kernels = 0;
   Engine engine;
@@ -204,7 +205,7 @@ TEST(MeasureTest, OneKernelOnOneDeviceIsMeasured) {
   EXPECT_EQ(kernels, 1);
 }
 
-// What a call of a job's kernel is: the rows begin and end in its tasks where they would.
+// Records the calls of a job's kernel. Rows begin and end in its tasks as usual.
 class Recording final : public AttentionKernel {
  public:
   struct Calls {
@@ -273,7 +274,7 @@ TEST(MeasureTest, GradientsAreMeasuredByGradients) {
   }
 }
 
-// As where other workers measure on the same CPUs.
+// Imitates other workers that measure on the same CPUs.
 TEST(MeasureTest, AStepIsAMessageThatWaitsForNoCpu) {
   Clock clock;
   Link link{1024 / 150e-6, absl::ZeroDuration(), absl::ZeroDuration()};

@@ -23,7 +23,7 @@ namespace {
 
 constexpr float kNan = __builtin_nanf("");
 
-// Of the portable path, as a wrong instruction would make it.
+// The portable path, damaged like by a wrong instruction.
 TileIsa Damaged(const char* name) {
   TileIsa isa = kPortableIsa;
   isa.name = name;
@@ -45,7 +45,7 @@ TileIsa MakesNan() {
   };
   return isa;
 }
-// As if fp16 numbers had the bits of bf16 ones.
+// Treats fp16 numbers as if they had the bits of bf16 ones.
 TileIsa CutsFp16Short() {
   TileIsa isa = Damaged("cuts-fp16-short");
   isa.pack_values = [](const ElementRows& rows, const uint8_t* present, int count, int dim,
@@ -62,7 +62,7 @@ TileIsa CutsFp16Short() {
   };
   return isa;
 }
-// Of few rows over many keys alone: the last slot of an odd number.
+// Fails only in few rows over many keys: the last slot of an odd number.
 TileIsa MistakesRowsAsTheyLie() {
   TileIsa isa = kWideIsa;
   isa.name = "mistakes-rows-as-they-lie";
@@ -82,7 +82,7 @@ TileIsa MistakesGroupsOfRows() {
   return isa;
 }
 
-// Of AMX, where a block is neither the first nor masked: there its flow is at work.
+// Fails only with AMX, in blocks that are neither first nor masked, where its pipeline runs.
 template <int DIM>
 int MistakesWholeBlocks(const TileBlock& tile, const PackedBlock* blocks, int count) {
   const int done = AmxOrEmulation()->attend(tile, blocks, count);
@@ -91,7 +91,7 @@ int MistakesWholeBlocks(const TileBlock& tile, const PackedBlock* blocks, int co
   return done;
 }
 
-// The portable path, less one type.
+// The portable path without one type.
 class LacksAType final : public AttentionKernel {
  public:
   explicit LacksAType(DataType lacked) : lacked_(lacked) {
@@ -115,7 +115,7 @@ class LacksAType final : public AttentionKernel {
   std::unique_ptr<AttentionKernel> inner_;
 };
 
-// The portable path, whose jobs of one type go by another table.
+// The portable path, with another table for one type.
 TileIsa OfOneType(const TileIsa& table, DataType dtype) {
   TileIsa isa = dtype == DataType::kBf16 ? table : kPortableIsa;
   isa.name = table.name;
@@ -220,7 +220,7 @@ TEST_F(SelfCheckTest, AKernelThatServesNoShapeOfATypeFailsItsCheck) {
   EXPECT_TRUE(CheckKernelsByShape(yardstick, yardstick).ok());
 }
 
-// The portable path, as if all values were 0 where one is NaN.
+// The portable path, but with all values 0 if one is NaN.
 class HidesNan final : public AttentionKernel {
  public:
   HidesNan() : isa_(kPortableIsa) {

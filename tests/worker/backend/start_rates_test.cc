@@ -8,7 +8,7 @@
 namespace annulus {
 namespace {
 
-// What tells the measurements to end the `last` time that it is asked.
+// Ends the measurements at the call with number `last`.
 struct Teller {
   int last = 0;
   int asked = 0;
@@ -27,7 +27,7 @@ TEST(StartRatesTest, EndsBeforeTheNextMeasurementWhenItIsTold) {
   Teller whole;
   const auto rates = Measure(&whole);
   ASSERT_TRUE(rates.ok()) << rates.status();
-  EXPECT_EQ(whole.asked, static_cast<int>(rates->kernels.size()) + 2);  // A step, the link.
+  EXPECT_EQ(whole.asked, static_cast<int>(rates->kernels.size()) + 2);  // A step and the link.
   for (const int last : {1, 2, whole.asked}) {
     Teller teller{last};
     EXPECT_TRUE(absl::IsCancelled(Measure(&teller).status()));

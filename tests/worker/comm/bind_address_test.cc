@@ -12,7 +12,7 @@ TEST(BindAddress, AnInterfaceIsFoundByItsAddressAndByItsName) {
   EXPECT_EQ(InterfaceOf("", "lo").value(), "lo");
 }
 
-// Where it shows only when a group is formed, nobody knows why that fails.
+// Otherwise the error would appear only when a group is formed, without its reason.
 TEST(BindAddress, OneThatIsNotThereIsRefused) {
   EXPECT_EQ(InterfaceOf("", "nosuch0").status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(InterfaceOf("0.0.0.0", "").status().code(), StatusCode::kInvalidArgument);

@@ -10,13 +10,13 @@
 
 namespace annulus {
 
-// What every Communicator must do (worker/comm/communicator.h). An implementation runs the suite by
+// The conformance suite of Communicator (worker/comm/communicator.h). An implementation runs it by
 // INSTANTIATE_TEST_SUITE_P(Name, CommunicatorConformance, …) and links the tests.
 struct ConformanceCase {
   std::string name;
   GroupFactory make;
   int32_t ranks = 2;
-  // Where `make` is patient: ranks that give up soon on one that does not come.
+  // Set if `make` has long timeouts: ranks that soon give up on a missing rank.
   GroupFactory give_up_soon = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// What happens when something goes wrong.
+// Behaviour after failures.
 
 #include <unistd.h>
 
@@ -18,7 +18,7 @@ namespace {
 
 using absl::StatusCode;
 
-// One rank's memory for steps whose contents do not matter.
+// One rank's memory for steps whose content does not matter.
 struct Memory {
   std::vector<std::byte> in = std::vector<std::byte>(1 << 20);
   std::vector<std::byte> out = std::vector<std::byte>(1 << 20);
@@ -40,7 +40,7 @@ void ExpectPoisoned(Communicator& comm) {
   EXPECT_EQ(DetailOf(join).reason, kReasonPoisoned);
 }
 
-// Whether a thread of this process sleeps, as it does in a call that blocks.
+// True if a thread of this process sleeps, as in a blocking call.
 bool Sleeps(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string stat;
@@ -86,8 +86,8 @@ TEST_P(CommunicatorConformance, AbortBetweenVerbsFailsTheNext) {
   ExpectPoisoned(*group[1]);
 }
 
-// The peers of a rank that aborts learn of it long before their deadline, who waits for it and who
-// waits for one who waits for it.
+// The peers of a rank that aborts detect it long before their deadline: both ranks that wait for it
+// and ranks that wait for those.
 TEST_P(CommunicatorConformance, AnAbortReachesAllWhoWait) {
   Group group = Connected();
   ASSERT_FALSE(group.empty());
@@ -131,10 +131,10 @@ TEST_P(CommunicatorConformance, AVanishedPeerIsNamed) {
   }
 }
 
-// The peer goes away with a step open in which both have started: nobody hangs, no memory is
-// touched afterwards. In every second round it owes a message.
+// The peer disappears during a step that both have started: no rank hangs, and no memory is touched
+// afterwards. In every second round the peer still owes a message.
 TEST_P(CommunicatorConformance, APeerVanishesInMidTransfer) {
-  // Two ranks take part; to form large groups takes most of the time.
+  // Two ranks take part: forming large groups takes most of the time.
   for (int round = 0; round < (ranks() > 2 ? 4 : 10); ++round) {
     const bool owes = round % 2 == 0;
     Group group = Connected();
@@ -157,11 +157,11 @@ TEST_P(CommunicatorConformance, APeerVanishesInMidTransfer) {
       group[1].reset();
       return status;
     });
-    // Where it owes nothing, all may have moved before it went.
+    // If the peer owes nothing, all messages may have moved before it went.
     if (statuses[1].ok() && !owes) continue;
     EXPECT_EQ(statuses[1].code(), StatusCode::kUnavailable) << statuses[1];
     EXPECT_EQ(DetailOf(statuses[1]).metadata["peer"], "0") << statuses[1];
-    // A client may hear of it.
+    // A client may get the message.
     for (const char* internal : {".cc", ".h:", "127.0.0.1", "::1"}) {
       EXPECT_EQ(statuses[1].message().find(internal), std::string::npos) << statuses[1];
     }

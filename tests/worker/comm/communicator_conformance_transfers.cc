@@ -1,4 +1,4 @@
-// What arrives, and in which order.
+// Content and order of messages.
 
 #include <algorithm>
 #include <atomic>
@@ -32,7 +32,7 @@ Bytes Pattern(int64_t bytes, int32_t from, int32_t to, int64_t n) {
   return data;
 }
 
-// One rank's side of a step, which it checks after Join.
+// One rank's side of a step; checked after Join.
 class StepData {
  public:
   void Send(int32_t from, int32_t to, int64_t bytes, int64_t n) {
@@ -186,7 +186,7 @@ TEST_P(CommunicatorConformance, ThousandsOfRounds) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
-// What a joined step sent arrives, however soon its sender goes away.
+// Messages of a joined step arrive, even if its sender leaves at once.
 TEST_P(CommunicatorConformance, LeavingAfterTheLastJoinLosesNothing) {
   for (int round = 0; round < 5; ++round) {
     Group group = Connected();
@@ -207,7 +207,7 @@ TEST_P(CommunicatorConformance, LeavingAfterTheLastJoinLosesNothing) {
   }
 }
 
-// A rank that has done its part may go while others still wait for a third.
+// A rank that has finished may leave while others still wait for a third rank.
 TEST_P(CommunicatorConformance, LeavingEarlyFailsNobodyWhoHasItAll) {
   if (ranks() < 3) GTEST_SKIP() << "needs three ranks";
   Group group = Connected();

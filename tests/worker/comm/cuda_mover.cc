@@ -38,7 +38,7 @@ class CudaMover final : public MessageMover {
     return device->Check(api_->EventRecord(ready_[rank], device->transfers()), "an event's record");
   }
 
-  // On a thread that owns none of the devices: CUDA's calls only.
+  // Runs on a thread that owns none of the devices, so it makes only CUDA calls.
   absl::Status Move(int32_t source, int32_t target, const std::byte* from, std::byte* to,
                     int64_t bytes) override {
     RETURN_IF_ERROR(Ok(api_->SetDevice(context_->options().ordinal)));
@@ -58,7 +58,7 @@ class CudaMover final : public MessageMover {
   const std::vector<CudaDevice*> devices_;
   const std::shared_ptr<CudaContext> context_;
   CudaApi* const api_;
-  std::vector<CudaEvent> ready_;  // What stood before the open step of each rank.
+  std::vector<CudaEvent> ready_;  // Events: all work before the open step of each rank.
   CudaEvent moved_ = nullptr;
   CudaStream stream_ = nullptr;
 };

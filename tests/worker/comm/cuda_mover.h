@@ -11,9 +11,9 @@
 
 namespace annulus {
 
-// For an InProcessHub whose ranks share one GPU, each with queues of its own: a message is a copy
-// in the GPU's memory, behind what its two ranks had queued when they started the step and beside
-// what they queue then. `devices`, by rank and of one context, outlive the hub.
+// For an InProcessHub whose ranks share one GPU, each with its own queues. A message is a copy in
+// the GPU's memory. It runs after all work that its two ranks had queued at the start of the step,
+// and in parallel with later work. `devices`, by rank and of one context, must outlive the hub.
 absl::StatusOr<std::shared_ptr<MessageMover>> MakeCudaMover(std::vector<CudaDevice*> devices);
 
 }  // namespace annulus

@@ -1,4 +1,4 @@
-// Ranks of one process that share a GPU, whose messages are copies in its memory: on a stand-in.
+// Ranks of one process that share a GPU, whose messages are copies in its memory; on a stand-in.
 
 #include "tests/worker/comm/cuda_mover.h"
 
@@ -34,7 +34,8 @@ struct World {
     CudaStandIn::Options options;
     options.count = 1;
     options.memory_bytes = int64_t{1} << 30;
-    options.max_delay = absl::Microseconds(pageable ? 5 : 50);  // The suite has thousands of steps.
+    // Short, because the suite has thousands of steps.
+    options.max_delay = absl::Microseconds(pageable ? 5 : 50);
     options.pageable = pageable;
     return options;
   }
@@ -63,7 +64,7 @@ Group GroupIn(const std::shared_ptr<World>& world, int32_t size) {
   return group;
 }
 
-// The suite's messages are in memory of the host.
+// The suite's messages are in host memory.
 INSTANTIATE_TEST_SUITE_P(
     CudaMover, CommunicatorConformance,
     testing::Values(
@@ -73,8 +74,8 @@ INSTANTIATE_TEST_SUITE_P(
                         4}),
     ConformanceName);
 
-// What a sender has queued before a step is in the step's messages, and what a receiver has queued
-// has been done before they come.
+// A sender's earlier work is included in the step's messages, and a receiver's earlier work is done
+// before they arrive.
 TEST(CudaMover, MessagesComeBehindWhatBothRanksHadQueued) {
   const auto world = std::make_shared<World>(2, false);
   Group group = ConnectedGroup([&](int32_t n) { return GroupIn(world, n); }, 2);
@@ -88,7 +89,7 @@ TEST(CudaMover, MessagesComeBehindWhatBothRanksHadQueued) {
     const auto statuses = RunRanks(2, [&](int32_t r) -> absl::Status {
       const auto stream = world->devices[r]->Compute();
       if (!stream.ok()) return stream.status();
-      // Now one of them is late, now the other.
+      // The ranks are late in turns.
       for (int n = 0; n < 10 && r == round % 2; ++n) (void)world->cuda.Launch(*stream, [] {});
       if (r == 0) {
         (void)world->cuda.Launch(*stream, [=] { *from = round + 1; });
@@ -115,14 +116,14 @@ TEST(CudaMover, AFaultFailsBothRanks) {
   ASSERT_EQ(group.size(), 2u);
   DeviceMemory sent = *world->devices[0]->Allocate(4), got = *world->devices[1]->Allocate(4);
   ASSERT_TRUE(group[0]->Start({SendMessage{1, sent.get(), 4}}, {}).ok());
-  // On this thread: the stream of rank 1 is there, and what it does breaks the GPU.
+  // Called on this thread. The stream of rank 1 exists, and its work breaks the GPU.
   ASSERT_EQ(world->cuda.Launch(*world->devices[1]->Compute(),
                                [&] { world->cuda.Break(CudaStandIn::kIllegalAddress); }),
             0);
   absl::Status receiver = group[1]->Start({}, {ReceiveMessage{0, got.get(), 4}});
   if (receiver.ok()) receiver = group[1]->Join(TestDeadline());
   EXPECT_TRUE(IsDeviceFault(receiver)) << receiver;
-  // It fails by the same fault, or as rank 1 has left.
+  // Fails by the same fault, or because rank 1 has left.
   EXPECT_FALSE(group[0]->Join(TestDeadline()).ok());
 }
 

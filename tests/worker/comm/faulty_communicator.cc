@@ -47,7 +47,7 @@ void FaultyCommunicator::Interrupt() {
   interrupted_.SignalAll();
 }
 
-// An aborted communicator leaves its group with its next verb.
+// An aborted communicator leaves its group at its next call.
 void FaultyCommunicator::Leave() {
   inner_->Abort();
   (void)inner_->Start({}, {});

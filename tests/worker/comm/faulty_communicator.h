@@ -11,22 +11,22 @@
 namespace annulus {
 
 struct Faults {
-  // A step's messages arrive no sooner than this after Start.
+  // Minimum time between Start and the arrival of a step's messages.
   absl::Duration delay = absl::ZeroDuration();
-  // What a rank can receive; 0: no limit. Messages queue up behind each other.
+  // Receive rate of a rank. 0: no limit. Messages queue up.
   double bytes_per_second = 0;
-  // Start fails when it comes to this message, sends and receives counted from 1; 0: never.
+  // Start fails at this message (sends and receives, counted from 1). 0: never.
   int64_t fail_at_message = 0;
 };
 
-// A communicator whose link is slow or breaks. It delays what Join reports, while the bytes move as
-// the inner communicator moves them. The counters prove that a fault did happen.
+// A communicator whose link is slow or breaks. Delays the return of Join; the inner communicator
+// moves the bytes. The counters show that a fault occurred.
 class FaultyCommunicator final : public CommunicatorBase {
  public:
   FaultyCommunicator(std::unique_ptr<Communicator> inner, const Faults& faults)
       : CommunicatorBase(inner->rank(), inner->size()), faults_(faults), inner_(std::move(inner)) {}
 
-  // Joins that had to wait; bytes that the link's rate held back; messages that were made to fail.
+  // Joins that waited; bytes delayed by the rate limit; messages that failed.
   int64_t delayed() const { return delayed_; }
   int64_t throttled_bytes() const { return throttled_bytes_; }
   int64_t failed() const { return failed_; }
@@ -44,7 +44,8 @@ class FaultyCommunicator final : public CommunicatorBase {
 
   const Faults faults_;
   const std::unique_ptr<Communicator> inner_;
-  absl::Time ready_ = absl::InfinitePast();  // When the open step's messages have arrived.
+  // The time at which the open step's messages have arrived.
+  absl::Time ready_ = absl::InfinitePast();
   absl::Time link_free_ = absl::InfinitePast();
   int64_t messages_ = 0, bytes_ = 0, delayed_ = 0, throttled_bytes_ = 0, failed_ = 0;
   Mutex mutex_;

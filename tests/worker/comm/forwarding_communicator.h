@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-// Does all by another communicator, for those that add something to one.
+// Forwards all calls to another communicator. A base class for wrappers.
 class ForwardingCommunicator : public Communicator {
  public:
   absl::StatusOr<std::string> Bootstrap() override { return inner().Bootstrap(); }

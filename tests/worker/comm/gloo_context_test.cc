@@ -26,7 +26,7 @@ namespace {
 std::atomic<size_t> largest_allocation{0};
 }  // namespace
 
-// The library's too.
+// Also used by the library.
 void* operator new(size_t bytes) {
   if (bytes > largest_allocation) largest_allocation = bytes;
   if (void* const memory = std::malloc(bytes)) return memory;
@@ -55,7 +55,7 @@ std::set<std::string> Threads() {
   return threads;
 }
 
-// How often a thread has gone to sleep by itself; −1 where that is not to be read.
+// How often a thread has gone to sleep voluntarily; −1 if this cannot be read.
 int64_t Sleeps(const std::string& thread) {
   std::ifstream status("/proc/self/task/" + thread + "/status");
   int64_t count = -1;
@@ -75,9 +75,9 @@ struct Opener : tcp::Pair {
 
 class GlooContextTest : public testing::Test {
  protected:
-  // Two ranks, connected.
+  // Two connected ranks.
   void SetUp() override {
-    std::thread([] {}).join();  // With the first, TSan makes one of its own.
+    std::thread([] {}).join();  // TSan creates a thread of its own with the first thread.
     const BindAddress address = ResolveBindAddress("127.0.0.1", "").value();
     for (int rank : {0, 1}) {
       const std::set<std::string> before = Threads();
@@ -97,9 +97,9 @@ class GlooContextTest : public testing::Test {
   void Connect(int rank) { PairOf(rank)->connect(addresses_[1 - rank]); }
 
   std::shared_ptr<tcp::Device> devices_[2];
-  std::vector<std::string> loops_[2];  // Threads that came with the device.
+  std::vector<std::string> loops_[2];  // Threads that the device started.
   std::shared_ptr<Context> contexts_[2];
-  std::vector<char> addresses_[2];  // A pair that is connected says another one.
+  std::vector<char> addresses_[2];  // A connected pair reports another address.
 };
 
 TEST_F(GlooContextTest, ALoopSleepsWhileAnotherThreadHoldsThePairThatItIsToServe) {
@@ -111,8 +111,8 @@ TEST_F(GlooContextTest, ALoopSleepsWhileAnotherThreadHoldsThePairThatItIsToServe
   auto from = contexts_[1]->createUnboundBuffer(&sent, sizeof(sent));
   {
     std::unique_lock<std::mutex> held(Opener::LockOf(PairOf(0)));
-    from->send(0, 0);  // Its first words are in the other's socket when this returns.
-    // An idle loop goes to sleep once for all of Gloo's 10 ms; one that looks again at once, never.
+    from->send(0, 0);  // When this returns, the first bytes are in the other's socket.
+    // An idle loop sleeps once per 10 ms of Gloo's; a loop that retries at once never sleeps.
     const int64_t before = Sleeps(loops_[0][0]);
     const auto deadline = std::chrono::steady_clock::now() + kTimeout;
     while (Sleeps(loops_[0][0]) < before + 10) {
@@ -126,7 +126,7 @@ TEST_F(GlooContextTest, ALoopSleepsWhileAnotherThreadHoldsThePairThatItIsToServe
   EXPECT_EQ(received, 0x5eed);
 }
 
-// Who closes holds the lock until the loop has made a round.
+// A closing thread holds the lock until the loop has completed a round.
 TEST_F(GlooContextTest, APairIsClosedWhileBytesWaitForIt) {
   uint64_t sent = 0x5eed;
   auto from = contexts_[1]->createUnboundBuffer(&sent, sizeof(sent));
@@ -135,7 +135,7 @@ TEST_F(GlooContextTest, APairIsClosedWhileBytesWaitForIt) {
   PairOf(1)->close();
 }
 
-// All else that is made with a pair is small.
+// All other allocations for a pair are small.
 TEST_F(GlooContextTest, APairIsAsLargeByOurHeaderAsInTheLibrary) {
   const std::shared_ptr<Context> own = devices_[0]->createContext(0, 2);
   largest_allocation = 0;

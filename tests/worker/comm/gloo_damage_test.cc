@@ -1,5 +1,6 @@
-// A bit that a network flips in the midst of a message. TCP's own sum lets one damaged segment of
-// 65,536 through, and a relay, as a machine's bad memory does, gives what it damages a right one.
+// A network flips a bit in the middle of a message. TCP's own checksum passes one in 65,536 damaged
+// segments. A relay, like a machine with bad memory, computes a correct checksum for the damaged
+// data.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -32,7 +33,7 @@ std::string At(const std::string& address, const std::string& host, in_port_t po
   return WithPlace(address, place);
 }
 
-// Passes bytes on between who connects to it and `to`, and flips a bit of one that goes to `to`.
+// Relays bytes between a client and `to`, and flips a bit of one byte sent to `to`.
 class Relay {
  public:
   Relay(const std::string& host, const std::string& to, int64_t flipped)
@@ -55,7 +56,7 @@ class Relay {
  private:
   void Pass() {
     const int from = accept(listener_, nullptr, nullptr);
-    if (from < 0) return;  // Nobody has come.
+    if (from < 0) return;  // No client has connected.
     const int to = socket(AF_INET, SOCK_STREAM, 0);
     const sockaddr_in place = PlaceOf(to_);
     EXPECT_EQ(connect(to, reinterpret_cast<const sockaddr*>(&place), sizeof(place)), 0);
@@ -65,7 +66,7 @@ class Relay {
     close(from);
     close(to);
   }
-  // Until it ends.
+  // Copies until the connection ends.
   static void Copy(int from, int to, int64_t flipped) {
     std::vector<char> bytes(65536);
     int64_t passed = 0;
@@ -89,7 +90,7 @@ class Relay {
 
 using Messages = std::vector<std::vector<std::byte>>;
 
-// Of two ranks the one with the higher address connects to the other.
+// The rank with the higher address connects to the other.
 class GlooDamage : public testing::Test {
  protected:
   GlooDamage() {
@@ -103,7 +104,7 @@ class GlooDamage : public testing::Test {
       addresses_.push_back(DecodeGlooBootstrap(bootstraps_[rank], rank, 2)->addresses[1 - rank]);
     }
   }
-  // What rank 0 says of rank 1's messages when they have passed a relay.
+  // The status of rank 0 for rank 1's messages that have passed a relay.
   absl::Status Exchange(int64_t flipped, Messages& in, const Messages& out) {
     const Relay relay("127.0.0.1", addresses_[0], flipped);
     bootstraps_[0] = EncodeGlooBootstrap({0, {"", relay.address()}});
@@ -164,7 +165,7 @@ TEST_F(GlooDamage, OneBitOfALaterMessageIsNoticed) {
   ExpectDamaged(status);
 }
 
-// Gloo takes what is shorter than was asked for.
+// Gloo accepts a message that is shorter than requested.
 TEST_F(GlooDamage, AShorterMessageIsNoticed) {
   Messages in = Of({kBytes}, {}), out = Of({kBytes / 2}, {});
   ExpectDamaged(Exchange(-1, in, out));

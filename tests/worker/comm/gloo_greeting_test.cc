@@ -1,5 +1,5 @@
-// A peer that is gone when the others greet it. Under AddressSanitizer: what Gloo still has of the
-// greetings then is not written to when they are no more.
+// A peer that is gone when the others greet it. AddressSanitizer shows that Gloo does not write to
+// greetings after they are destroyed.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -23,10 +23,10 @@
 namespace annulus {
 namespace {
 
-// Ranks 0 to 7 are real. Sockets of this test are in the places of the other two.
+// Ranks 0 to 7 are real. Sockets of this test replace the other two.
 constexpr int32_t kReal = 8, kGone = 8, kLast = 9, kSize = 10;
 
-// Of two ranks the one with the higher port connects to the other.
+// The rank with the higher port connects to the other.
 std::string WithHighestPort(const std::string& address) {
   sockaddr_in place = PlaceOf(address);
   place.sin_port = htons(65535);
@@ -44,12 +44,12 @@ class Socket {
     if (fd_ >= 0) close(fd_);
   }
 
-  // What has come, at least a byte; 0 when there is no more.
+  // Reads at least a byte; 0 at the end.
   ssize_t Read() const {
     char bytes[4096];
     return std::max<ssize_t>(0, recv(fd_, bytes, sizeof(bytes), 0));
   }
-  // Says that nothing more will come, and waits until the other end has gone.
+  // Closes the write side and waits until the other end has closed.
   void Leave() const {
     shutdown(fd_, SHUT_WR);
     while (Read() > 0) continue;
@@ -83,7 +83,7 @@ class GlooGreeting : public testing::TestWithParam<int> {
 
   Group ranks_;
   std::vector<std::string> bootstraps_;
-  std::vector<std::vector<std::string>> addresses_;  // Of each real rank, by peer.
+  std::vector<std::vector<std::string>> addresses_;  // One list for each real rank, by peer.
 };
 
 TEST_P(GlooGreeting, APeerThatIsGoneWhenItIsGreetedIsLost) {
@@ -100,10 +100,10 @@ TEST_P(GlooGreeting, APeerThatIsGoneWhenItIsGreetedIsLost) {
       last.emplace_back(addresses_[peer][kLast]);
     }
     const Socket at_first(addresses_[0][kGone]);
-    const ssize_t word = at_first.Read();  // Rank 0 has gone on to the last rank.
+    const ssize_t word = at_first.Read();  // Rank 0 has continued to the last rank.
     EXPECT_GT(word, 0);
     at_first.Leave();
-    // All others have greeted rank 0 when they have said a second word to the last one.
+    // A second message to the last rank shows that all others have greeted rank 0.
     for (const Socket& socket : last) {
       for (ssize_t heard = 0; heard < 2 * word;) {
         const ssize_t bytes = socket.Read();
@@ -119,7 +119,7 @@ TEST_P(GlooGreeting, APeerThatIsGoneWhenItIsGreetedIsLost) {
   EXPECT_EQ(DetailOf(first).metadata["peer"], absl::StrCat(kGone)) << first;
 }
 
-// It is a matter of microseconds.
+// The race is a matter of microseconds.
 INSTANTIATE_TEST_SUITE_P(Again, GlooGreeting, testing::Range(0, 12));
 
 }  // namespace

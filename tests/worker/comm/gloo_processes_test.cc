@@ -1,4 +1,4 @@
-// A peer in a process of its own that dies or stops.
+// A peer in a separate process that dies or stops.
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -39,7 +39,7 @@ std::unique_ptr<Communicator> RankOfTwo(int32_t rank) {
   return *MakeGlooCommunicator(options);
 }
 
-// Rank 1, which connects and then does nothing at all.
+// Rank 1, which connects and then does nothing.
 class Peer {
  public:
   Peer() {
@@ -53,7 +53,7 @@ class Peer {
     for (const int fd : {to_child_[0], to_child_[1], to_parent_[0], to_parent_[1]}) close(fd);
   }
 
-  // Rank 0, connected with it.
+  // Rank 0, connected to it.
   std::unique_ptr<Communicator> Connect() {
     auto communicator = RankOfTwo(0);
     const std::string ours = *communicator->Bootstrap(), theirs = ReadText(to_parent_[0]);

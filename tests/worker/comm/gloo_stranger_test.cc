@@ -1,5 +1,5 @@
-// Who is not of the group connects in a peer's place, as one that forms a group with a lost worker
-// whose ports are somebody else's by now. Its own group fails, and the process goes on.
+// A stranger connects in a peer's place, for example a rank that forms a group with a lost worker
+// whose ports another process has now. The group fails, and the process continues.
 
 #include <netinet/in.h>
 #include <sys/resource.h>
@@ -25,7 +25,7 @@
 namespace annulus {
 namespace {
 
-// One rank, and where it waits for each of the others.
+// One rank, and the addresses at which it waits for the others.
 struct Alone {
   explicit Alone(int32_t size, int32_t rank = 0) {
     GlooOptions options;
@@ -42,7 +42,7 @@ struct Alone {
   std::vector<std::string> addresses;
 };
 
-// Connected.
+// A connected socket.
 int Stranger(const std::string& address) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   const timeval patience = {20, 0};
@@ -52,7 +52,7 @@ int Stranger(const std::string& address) {
   return fd;
 }
 
-// Until who was there first has been let in, and nobody else is.
+// Waits until the first connection has been accepted and further ones are refused.
 void AwaitLetIn(const std::string& address) {
   const sockaddr_in place = PlaceOf(address);
   const absl::Time deadline = TestDeadline();
@@ -63,7 +63,7 @@ void AwaitLetIn(const std::string& address) {
   }
 }
 
-// The group fails as one that has lost its peer.
+// Expects the failure of a group that has lost its peer.
 void ExpectLost(Alone* rank, const Alone& other) {
   const absl::Status status =
       rank->comm->Connect({rank->bootstrap, other.bootstrap}, TestDeadline());
@@ -71,11 +71,11 @@ void ExpectLost(Alone* rank, const Alone& other) {
   EXPECT_EQ(DetailOf(status).metadata["peer"], "1") << status;
 }
 
-// Gloo's words before a message: its size with them, what it is, slot, offset, length, offset.
+// Gloo's header of a message: total size, kind, slot, offset, length, offset.
 class WordsOfAStranger : public testing::TestWithParam<std::vector<uint64_t>> {};
 INSTANTIATE_TEST_SUITE_P(GlooStranger, WordsOfAStranger,
                          testing::Values(std::vector<uint64_t>{56, 1, 77, 0, 8, 0},  // A message.
-                                         std::vector<uint64_t>(6, 0)));  // One to a buffer.
+                                         std::vector<uint64_t>(6, 0)));  // A message to a buffer.
 
 TEST_P(WordsOfAStranger, WhoSendsWhatNobodyHasAskedForIsLetGo) {
   Alone rank(2);
@@ -95,7 +95,7 @@ TEST(GlooStranger, WhoIsGoneBeforeItIsLetInIsLetGo) {
   for (int round = 0; round < 50; ++round) {
     constexpr int32_t kSize = 12;
     const Alone rank(kSize);
-    // Some of them are gone before Gloo's thread has come to them.
+    // Some are gone before Gloo's thread has accepted them.
     for (int32_t peer = 1; peer < kSize; ++peer) {
       const int stranger = Stranger(rank.addresses[peer]);
       const linger hard = {1, 0};
@@ -105,10 +105,10 @@ TEST(GlooStranger, WhoIsGoneBeforeItIsLetInIsLetGo) {
   }
 }
 
-// Two ranks, and a stranger whom the one that is to connect to the other has let in.
+// Two ranks; the connecting one has accepted a stranger.
 struct LetIn {
   LetIn() {
-    // Of two ranks the one with the higher port connects to the other.
+    // The rank with the higher port connects to the other.
     const std::string &at_first = first.addresses[1], &at_second = second.addresses[0];
     const bool connects = PlaceOf(at_first).sin_port > PlaceOf(at_second).sin_port;
     stranger = Stranger(connects ? at_first : at_second);
@@ -133,7 +133,7 @@ TEST(GlooStranger, HalfAWordOfAStrangerIsForgotten) {
   EXPECT_TRUE(FirstError(statuses).ok()) << FirstError(statuses);
 }
 
-// No file can be opened whose number is this or higher.
+// No file can be opened with this number or a higher one.
 class FilesBelow {
  public:
   explicit FilesBelow(rlim_t number) {

@@ -34,7 +34,7 @@ TEST(Gloo, BadOptionsAreRefused) {
 
 TEST(Gloo, AnAddressOfAnotherMachineCannotBeBound) {
   GlooOptions options = Loopback();
-  options.host = "192.0.2.1";  // Reserved for documentation.
+  options.host = "192.0.2.1";  // An address reserved for documentation.
   EXPECT_EQ(MakeGlooCommunicator(options).status().code(), absl::StatusCode::kUnavailable);
   options = Loopback();
   options.host = "";

@@ -16,7 +16,7 @@
 
 namespace annulus {
 
-// All that ranks share. One lock; copies are made without it, by the mover thread.
+// State shared by the ranks. One lock; the mover thread copies without it.
 class InProcessHub::State {
  public:
   explicit State(const Options& options)
@@ -34,22 +34,22 @@ class InProcessHub::State {
 
   int32_t size() const { return options_.size; }
 
-  // Waits until every rank has come.
+  // Waits until every rank has connected.
   absl::Status Connect(int32_t rank, absl::Time deadline) EXCLUDES(mutex_);
   absl::Status Post(int32_t rank, absl::Span<const SendMessage> sends,
                     absl::Span<const ReceiveMessage> receives) EXCLUDES(mutex_);
-  // Waits for the step of `rank`; gives the bytes it received.
+  // Waits for the step of `rank`. Returns the bytes received.
   absl::StatusOr<int64_t> Join(int32_t rank, absl::Time deadline) EXCLUDES(mutex_);
   void Interrupt(int32_t rank) EXCLUDES(mutex_);
   bool Waits(int32_t rank) EXCLUDES(mutex_) {
     MutexLock lock(&mutex_);
     return ranks_[rank].joining;
   }
-  // What the mover does before a step of `rank`.
+  // The mover's part before a step of `rank`.
   absl::Status BeginStep(int32_t rank) {
     return options_.mover == nullptr ? absl::OkStatus() : options_.mover->BeginStep(rank);
   }
-  // Withdraws what `rank` posted, fails those who wait for it, and waits for copies under way.
+  // Withdraws messages that `rank` posted, fails waiting peers, and waits for copies in progress.
   void Leave(int32_t rank) EXCLUDES(mutex_);
 
  private:
@@ -59,7 +59,7 @@ class InProcessHub::State {
     std::byte* to = nullptr;
     int64_t bytes = 0;
   };
-  // What the n-th send and the n-th receive of an ordered pair wait for: each other.
+  // Unmatched sends and receives of an ordered pair.
   struct Link {
     std::deque<SendMessage> sends;
     std::deque<ReceiveMessage> receives;
@@ -70,7 +70,7 @@ class InProcessHub::State {
     bool interrupted = false;
     bool joining = false;
     int64_t waiting = 0;  // Messages of the open step that have not moved.
-    int64_t copying = 0;  // Messages in the mover's hands.
+    int64_t copying = 0;  // Messages that the mover is copying.
     int64_t received = 0;
     absl::Status failure;
     CondVar changed;
@@ -80,7 +80,7 @@ class InProcessHub::State {
   void Match(int32_t source, int32_t target) REQUIRES(mutex_);
   void Move(const Message& message) EXCLUDES(mutex_);
   void Fail(int32_t rank, const absl::Status& failure) REQUIRES(mutex_);
-  // DEADLINE_EXCEEDED that names a peer for which `rank` still waits.
+  // DEADLINE_EXCEEDED with a peer that `rank` still waits for.
   absl::Status Timeout(int32_t rank) REQUIRES(mutex_);
   Link& LinkOf(int32_t source, int32_t target) REQUIRES(mutex_) { return links_[{source, target}]; }
 
@@ -241,8 +241,8 @@ void InProcessHub::State::MoveMessages() {
   }
 }
 
-// Without the lock, so that a thread sanitizer sees every use of a message's memory that is not
-// ordered by Start and Join.
+// Without the lock, so that a thread sanitizer detects every use of a message's memory that Start
+// and Join do not order.
 void InProcessHub::State::Move(const Message& message) {
   absl::Status moved;
   if (message.bytes > 0 && options_.mover != nullptr) {

@@ -31,7 +31,7 @@ TEST(InProcess, SizesThatDisagreeFailOnBothSides) {
   EXPECT_EQ(group[1]->Join(TestDeadline()).code(), absl::StatusCode::kInternal);
 }
 
-// Its device fails in the midst of an abort.
+// Its device fails during an abort.
 class AbortedMover final : public MessageMover {
  public:
   absl::Status BeginStep(int32_t) override {

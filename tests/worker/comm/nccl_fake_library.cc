@@ -1,4 +1,4 @@
-// A library that has NCCL's names and nothing behind them, but that it keeps what it was told.
+// A library with NCCL's function names that only records its arguments.
 
 #include "worker/comm/nccl_api.h"
 #include "worker/comm/nccl_library.h"
@@ -11,7 +11,7 @@ using annulus::NcclUniqueId;
 extern "C" {
 
 int fake_nccl_version = 22809;
-int fake_nccl_blocking = -1, fake_nccl_max_ctas = -1;  // Of the last communicator's config.
+int fake_nccl_blocking = -1, fake_nccl_max_ctas = -1;  // From the last communicator's config.
 
 NcclResult ncclGetVersion(int* version) {
   *version = fake_nccl_version;

@@ -1,4 +1,4 @@
-// The real library, as far as it goes without a GPU.
+// The real library, as far as it works without a GPU.
 
 #include "worker/comm/nccl_library.h"
 
@@ -55,7 +55,7 @@ TEST(NcclLibrary, MakesIds) {
   EXPECT_NE(one, two);
 }
 
-// A call that blocks would hang with its peer.
+// A blocking call would hang together with its peer.
 TEST(NcclLibrary, CommunicatorsDoNotBlock) {
   constexpr char kFake[] = "tests/worker/comm/libnccl_fake.so";
   const auto nccl = LoadNccl(kFake);
@@ -89,14 +89,14 @@ TEST(NcclLibrary, ItsKernelsHaveAsManyBlocksAsAreKeptFreeForThem) {
   EXPECT_EQ(max(""), kNcclCtas);
 }
 
-// As ncclTopoComputeP2pChannels does it.
+// Same rule as ncclTopoComputeP2pChannels.
 TEST(NcclLibrary, ChannelsBetweenPeersAreAPowerOfTwo) {
   for (const auto& [told, blocks] : {std::pair("1", 1), std::pair("3", 4), std::pair("5", 8),
                                      std::pair("9", 16), std::pair("33", 64), std::pair("63", 64)})
     EXPECT_EQ(CtasWith(&NcclEnvironment::max_ctas, told), blocks) << told;
 }
 
-// What NCCL has at least goes before what it may have at most.
+// NCCL's minimum overrides its maximum.
 TEST(NcclLibrary, ChannelsThatTheEnvironmentWantsAreKeptFree) {
   for (const auto variable : {&NcclEnvironment::min_channels, &NcclEnvironment::min_rings,
                               &NcclEnvironment::min_p2p_channels}) {
@@ -140,8 +140,8 @@ TEST(NcclLibrary, AnEnvironmentThatWouldNotBeMetIsRefused) {
     refuse(&NcclEnvironment::comm_id, address, "NCCL_COMM_ID");
 }
 
-// 2.18.6 never says that a peer beyond the network is gone, and 2.14 to 2.17 do not survive an
-// abort while a communicator forms.
+// 2.18.6 never reports that a peer on another machine is gone, and 2.14 to 2.17 crash if a
+// communicator is aborted while it forms.
 TEST(NcclLibrary, AnOlderOneIsRefused) {
   constexpr char kFake[] = "tests/worker/comm/libnccl_fake.so";
   void* const library = dlopen(kFake, RTLD_NOW);

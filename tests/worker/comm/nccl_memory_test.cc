@@ -1,5 +1,4 @@
-// What the communicator over NCCL says where NCCL was refused memory, or what else a machine has
-// too little of.
+// Errors of the NCCL communicator if NCCL is refused memory or another resource of the machine.
 
 #include <memory>
 #include <string>
@@ -20,7 +19,7 @@ bool IsOutOfMemory(const absl::Status& status) {
          DetailOf(status).reason == "OUT_OF_MEMORY";
 }
 
-// As NCCL 2.28 says it, of memory of the device, of pinned memory and of the host's.
+// Texts of NCCL 2.28 for device memory, pinned memory and host memory.
 TEST(NcclMemory, MemoryThatIsRefusedIsToldAsThat) {
   const std::pair<NcclResult, const char*> cases[] = {
       {kNcclUnhandledCudaError, "Cuda failure 2 'out of memory'"},
@@ -42,7 +41,7 @@ TEST(NcclMemory, MemoryThatIsRefusedIsToldAsThat) {
   }
 }
 
-// As NCCL 2.19 and 2.28 say it where /dev/shm is full, or there may be no more files or threads.
+// Texts of NCCL 2.19 and 2.28 if /dev/shm is full, or the limit of files or threads is reached.
 constexpr const char* kHostLimits[] = {
     ("Error: failed to extend /dev/shm/nccl-0uQ1 to 9637892 bytes, error: No space left on device "
      "(28)"),
@@ -88,7 +87,7 @@ TEST(NcclMemory, WhatIsSaidOfPeersIsStillTheirs) {
   }
 }
 
-// Without words for it: the device has nothing left.
+// NCCL gives no text, but the device has no memory left.
 TEST(NcclMemory, ADeviceWithoutMemoryTellsWhatNcclDoesNot) {
   NcclStandIn::Options options;
   options.group = 2;
@@ -111,7 +110,7 @@ TEST(NcclMemory, ADeviceWithoutMemoryTellsWhatNcclDoesNot) {
   }
 }
 
-// As when a group is formed anew that could not be.
+// For example, a group that failed to form is formed again.
 TEST(NcclMemory, MemoryOfTheDeviceThatIsRefusedAgainIsToldAgain) {
   NcclStandIn::Options options = With(&NcclStandIn::Options::init, kNcclUnhandledCudaError);
   options.words = options.words_before = "Failed to CUDA calloc async 6291456 bytes";
@@ -123,7 +122,7 @@ TEST(NcclMemory, MemoryOfTheDeviceThatIsRefusedAgainIsToldAgain) {
   }
 }
 
-// NCCL keeps them: a peer that is lost later is not memory.
+// NCCL keeps its text: a peer lost later is no memory error.
 TEST(NcclMemory, WordsOfCommunicatorsBeforeDoNotCount) {
   for (const char* const words : {"Failed to malloc 1048576 bytes", kHostLimits[0]}) {
     NcclStandIn::Options options = With(&NcclStandIn::Options::init, kNcclSystemError);

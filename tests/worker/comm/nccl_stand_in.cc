@@ -9,7 +9,7 @@
 namespace annulus {
 namespace {
 
-// Where the ranks of all stand-ins of this process meet, by id.
+// Connects the ranks of all stand-ins of this process by id.
 struct Meetings {
   Mutex mutex;
   int64_t next GUARDED_BY(mutex) = 0;
@@ -24,19 +24,19 @@ Meetings& TheMeetings() {
 }  // namespace
 
 struct NcclStandIn::Comm {
-  NcclComm* where = nullptr;  // Which threads of NCCL's read.
+  NcclComm* where = nullptr;  // NCCL's threads read it.
   std::shared_ptr<InProcessHub> hub;
   std::unique_ptr<Communicator> inner;
   std::thread init, launch;
   std::atomic<bool> in_call{false};
   std::atomic<bool> aborted{false};
-  // Of the operations: the first error; and how long the call that was last made is in progress.
+  // The first error of operations; and the remaining polls of the last call.
   std::atomic<NcclResult> error{kNcclSuccess};
   std::atomic<int> polls{0};
   std::atomic<bool> initializing{true}, launching{false};
   int groups = 0;
 
-  // The first error stays.
+  // Keeps the first error.
   void Fail(NcclResult result) {
     NcclResult none = kNcclSuccess;
     error.compare_exchange_strong(none, result);
@@ -49,7 +49,7 @@ struct NcclStandIn::Comm {
 
 namespace {
 
-// Ends the process where two threads are in calls about one communicator.
+// Ends the process if two threads call one communicator at the same time.
 template <typename Comm>
 class OneCall {
  public:
@@ -92,7 +92,7 @@ int64_t NcclStandIn::live() const {
 std::shared_ptr<NcclStandIn::Comm> NcclStandIn::Get(NcclComm comm) const {
   MutexLock lock(&mutex_);
   const auto found = comms_.find(comm);
-  if (found == comms_.end()) std::abort();  // As bad as it is with NCCL.
+  if (found == comms_.end()) std::abort();  // NCCL would crash too.
   return found->second;
 }
 
@@ -254,7 +254,7 @@ NcclResult NcclStandIn::GroupEnd() {
     const NcclResult wrong = later != kNcclSuccess ? later : kNcclRemoteError;
     if (status.ok() && later == kNcclSuccess) return;
     if (wrong != kNcclInProgress) comm->Fail(wrong);
-    // A kernel that waits for a peer ends by the abort alone.
+    // A kernel that waits for a peer ends only by the abort.
     while (!comm->aborted) std::this_thread::yield();
   };
   if (options_.launch_time > absl::ZeroDuration()) {

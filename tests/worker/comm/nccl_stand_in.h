@@ -18,46 +18,46 @@
 
 namespace annulus {
 
-// NCCL whose ranks are communicators of this process on streams of a CudaStandIn. It behaves as
-// the real one where that is awkward: calls are in progress for a while, a group becomes one piece
-// of work on its stream, errors show only to those who ask, and what a lost peer leaves hanging
-// stays on the stream until the abort. It plays the failures that it is told of. As thread-safe as
-// NCCL; what NCCL would not survive ends the process: two calls about one communicator at once, a
-// communicator that is begun in a group, an abort whose communicator is no longer where it was put.
+// A fake NCCL whose ranks are communicators of this process on streams of a CudaStandIn. It
+// imitates the difficult behaviour of NCCL: calls stay in progress for a while; a group becomes one
+// operation on its stream; errors appear only when polled; and operations with a lost peer stay on
+// the stream until the abort. Plays configured failures. It is as thread-safe as NCCL. Ends the
+// process on misuse that NCCL would not survive: two simultaneous calls on one communicator, a
+// communicator begun inside a group, an abort after the communicator variable has moved.
 class NcclStandIn final : public NcclApi {
  public:
   struct Options {
     CudaStandIn* cuda = nullptr;
     int version = 22809;
-    // So many questions for its state find a call in progress.
+    // The number of state polls for which a call stays in progress.
     int polls = 3;
-    // So long a group is in progress at least, and only then on its stream.
+    // Minimum time for which a group is in progress before it is on its stream.
     absl::Duration launch_time = absl::ZeroDuration();
-    // What these answer at once, or later by AsyncError; 0: nothing goes wrong.
+    // Results of these calls, immediate or later by AsyncError. 0: success.
     NcclResult id = 0, init = 0, init_later = 0, group_end = 0;
-    // Whether there is a communicator all the same where `init` is an error.
+    // True if CommInit creates a communicator even if `init` is an error.
     bool init_leaves = false;
-    // What Destroy answers: an error leaves the communicator and, since NCCL 2.24, the thread in a
-    // group; but after CUDA's own there is neither.
+    // The result of Destroy. After an error the communicator remains and, since NCCL 2.24, the
+    // thread is in a group; after a CUDA error neither is the case.
     NcclResult destroy = 0;
-    // From this group on (the first is 1, a rank's greeting), groups of any rank: end with this
-    // error, or, where it is kNcclInProgress, never end.
+    // From this group on (of any rank; 1 is a rank's greeting), groups end with this error, or
+    // never if it is kNcclInProgress.
     int group = 0;
     NcclResult group_later = 0;
-    // NCCL's last words, from when a communicator is asked for, or an id is not made, on; and what
-    // they were before.
+    // NCCL's last error text, once a communicator is requested or an id cannot be made; and its
+    // text before.
     std::string words = "the stand-in's last word", words_before;
   };
   explicit NcclStandIn(const Options& options) : options_(options) {}
   ~NcclStandIn() override;
 
-  // Groups in which this thread is, of any stand-in's.
+  // The number of groups that this thread is in, of any stand-in.
   static int group_depth();
-  // Communicators that have not been freed, and how many were aborted.
+  // Communicators that have not been freed; the number of aborts.
   int64_t live() const;
   int64_t aborts() const { return aborts_; }
-  // Groups of calls that any rank has ended well, and between whom: the (source, target) pairs of
-  // sends and of receives.
+  // Groups of calls that any rank has completed successfully, and their (source, target) pairs of
+  // sends and receives.
   using Pairs = std::set<std::pair<int32_t, int32_t>>;
   int64_t groups() const { return groups_; }
   Pairs sends() const;

@@ -1,4 +1,4 @@
-// The communicator over NCCL, on stand-ins of NCCL and CUDA.
+// The NCCL communicator on stand-ins of NCCL and CUDA.
 
 #include "worker/comm/nccl.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 using absl::StatusCode;
 
-// Each rank is five threads here: two sizes are enough.
+// Each rank has five threads here, so two sizes are enough.
 INSTANTIATE_TEST_SUITE_P(Nccl, CommunicatorConformance,
                          testing::Values(ConformanceCase{"2", GroupInItsOwnWorld, 2},
                                          ConformanceCase{"4", GroupInItsOwnWorld, 4}),
@@ -40,7 +40,7 @@ TEST(Nccl, ErrorsWhileAGroupFormsAreSeenAndNothingIsLeft) {
     const auto world = std::make_shared<NcclWorld>(With(c.where, c.result));
     Group group = GroupIn(world, 2);
     const auto statuses = ConnectAll(group, TestDeadline());
-    // Both meet it, but one may hear first that the other is gone.
+    // Both fail, but one may first detect that the other is gone.
     EXPECT_FALSE(statuses[0].ok());
     EXPECT_FALSE(statuses[1].ok());
     const absl::Status& status = statuses[statuses[0].code() == c.code ? 0 : 1];
@@ -50,7 +50,7 @@ TEST(Nccl, ErrorsWhileAGroupFormsAreSeenAndNothingIsLeft) {
   }
 }
 
-// As where a thread of NCCL's has failed by the time that it answers.
+// Imitates a thread of NCCL's that fails before the call returns.
 TEST(Nccl, ACommunicatorThatFailsAtOnceIsNotLeftBehind) {
   NcclStandIn::Options options = With(&NcclStandIn::Options::init, kNcclInternalError);
   options.init_leaves = true;
@@ -65,12 +65,12 @@ TEST(Nccl, ACommunicatorThatFailsAtOnceIsNotLeftBehind) {
 TEST(Nccl, AnIdThatCannotBeMadeFailsTheBootstrap) {
   const auto world = std::make_shared<NcclWorld>(With(&NcclStandIn::Options::id, kNcclSystemError));
   Group group = GroupIn(world, 2);
-  // No peer has a part in it.
+  // No peer is involved.
   EXPECT_EQ(group[0]->Bootstrap().status().code(), StatusCode::kInternal);
   EXPECT_TRUE(group[1]->Bootstrap().ok());
 }
 
-// A bootstrap has a thread of its own, beside the lane's, whose the device is.
+// A bootstrap runs on a separate thread; the device belongs to the lane's.
 TEST(Nccl, ABootstrapAsksNothingOfTheDevice) {
   const auto world =
       std::make_shared<NcclWorld>(With(&NcclStandIn::Options::id, kNcclUnhandledCudaError));
@@ -96,7 +96,7 @@ TEST(Nccl, ARankWithAnotherVersionIsNamedByAll) {
             "rank 2 has NCCL 2.27.5, and rank 0 has 2.28.9: all ranks of a group need the same");
 }
 
-// A step that goes wrong on its way: an error that only those see who ask.
+// A step fails in transit: the error is visible only by polling.
 TEST(Nccl, AnErrorInATransferIsSeen) {
   for (const auto& [result, code] : {std::pair(kNcclRemoteError, StatusCode::kUnavailable),
                                      std::pair(kNcclSystemError, StatusCode::kUnavailable),
@@ -109,7 +109,7 @@ TEST(Nccl, AnErrorInATransferIsSeen) {
     Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
     ASSERT_FALSE(group.empty());
     std::byte data[8] = {};
-    // Whoever asks first sees it: Start, too, looks while the step is put on its queue.
+    // Start polls too while the step is queued, so either may return the error.
     absl::Status seen = group[0]->Start({SendMessage{1, data, 8}}, {});
     if (seen.ok()) seen = group[0]->Join(TestDeadline());
     EXPECT_EQ(seen.code(), code) << seen;
@@ -118,7 +118,7 @@ TEST(Nccl, AnErrorInATransferIsSeen) {
   }
 }
 
-// NVLink peers that are gone produce no error: the kernel waits.
+// Lost NVLink peers cause no error: the kernel waits.
 TEST(Nccl, AHangEndsByTheDeadlineOrTheAbort) {
   NcclStandIn::Options options;
   options.group = 2;
@@ -139,7 +139,7 @@ TEST(Nccl, AHangEndsByTheDeadlineOrTheAbort) {
   EXPECT_EQ(world->nccl->aborts(), 2);
 }
 
-// What was under way may still write to its memory, which is the caller's again when Join returns.
+// Running transfers may still write to the caller's memory, so Join returns after they have ended.
 TEST(Nccl, AnAbortWaitsUntilItsQueueIsEmpty) {
   NcclStandIn::Options options;
   options.group = 2;
@@ -163,7 +163,7 @@ TEST(Nccl, AnAbortWaitsUntilItsQueueIsEmpty) {
   EXPECT_TRUE(over);
 }
 
-// What loads code may have to wait for messages, and these for other ranks.
+// Loading code may have to wait for messages, and messages wait for other ranks.
 TEST(Nccl, NothingIsLoadedWhileAStepIsOpen) {
   NcclStandIn::Options options;
   options.group = 3;
@@ -195,7 +195,7 @@ TEST(Nccl, NothingIsLoadedWhileAStepIsOpen) {
   EXPECT_TRUE(loads()) << "after an error, too";
 }
 
-// The device's own queue comes first: what it takes is not the peers' fault.
+// The device's earlier work is done first, and its time does not count against peers.
 TEST(Nccl, ADeadlineBeginsWhenOwnWorkIsDone) {
   const auto world = std::make_shared<NcclWorld>();
   Group group = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 2);
@@ -203,7 +203,7 @@ TEST(Nccl, ADeadlineBeginsWhenOwnWorkIsDone) {
   const auto device = [&](int32_t r) { return static_cast<NcclWithDevice&>(*group[r]).device(); };
   std::byte out[8] = {}, in[8] = {};
   const absl::Duration allowed = absl::Seconds(2);
-  // The kernel ends after the deadline that Join is given, whenever that is.
+  // The kernel ends after the deadline of Join, whenever that is.
   std::atomic<int64_t> deadline{std::numeric_limits<int64_t>::max()};
   ASSERT_EQ(world->cuda.Launch(*device(0)->Compute(),
                                [&deadline, &out] {
@@ -224,8 +224,8 @@ TEST(Nccl, ADeadlineBeginsWhenOwnWorkIsDone) {
   EXPECT_EQ(in[0], std::byte{7}) << "sent before the kernel wrote it";
 }
 
-// NCCL puts a group on its stream some time after the call: nothing may be concluded from the
-// stream before that.
+// NCCL puts a group on its stream some time after the call. Until then the stream's state proves
+// nothing.
 TEST(Nccl, AStepThatIsLaunchedLateIsAwaited) {
   NcclStandIn::Options options;
   options.launch_time = absl::Milliseconds(4);
@@ -266,7 +266,8 @@ TEST(Nccl, AGroupOfOneNeedsNoCommunicator) {
   EXPECT_TRUE(group[0]->Join(TestDeadline()).ok());
 }
 
-// NCCL connects a pair at its first message, which waits for memory then: all meet before a job.
+// NCCL connects a pair and allocates its memory at the first message, so all pairs exchange one
+// before a job.
 TEST(Nccl, EveryOrderedPairMeetsWhileAGroupForms) {
   for (const int32_t size : {2, 3, 5}) {
     const auto world = std::make_shared<NcclWorld>();
@@ -308,8 +309,8 @@ TEST(Nccl, AHealthyGroupIsFlushedAndNotAborted) {
   EXPECT_EQ(world->nccl->aborts(), 0);
 }
 
-// Since 2.24 NCCL leaves by such an error in the midst of a group: whatever its thread asks for
-// later would never happen.
+// Since 2.24, NCCL leaves the thread in a group after such an error: later calls of the thread
+// would never run.
 TEST(Nccl, ACommunicatorThatIsNotDestroyedIsAbortedAndItsThreadGoesOn) {
   for (const int version : {21903, 22809}) {
     NcclStandIn::Options options = With(&NcclStandIn::Options::destroy, kNcclRemoteError);
@@ -336,7 +337,7 @@ TEST(Nccl, WhatNcclMayHaveFreedIsNotAborted) {
   EXPECT_EQ(world->nccl->aborts(), 0);
 }
 
-// NCCL waits for the ranks of an id for as long as the process lives.
+// NCCL waits for the ranks of an id until the process ends.
 TEST(Nccl, IdsOfGroupsThatDoNotFormAreCounted) {
   const auto world = std::make_shared<NcclWorld>();
   Group healthy = ConnectedGroup([&](int32_t size) { return GroupIn(world, size); }, 3);

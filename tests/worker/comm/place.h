@@ -8,14 +8,14 @@
 
 namespace annulus {
 
-// Where a rank waits for a peer, from its GlooBootstrap; over IPv4.
+// The address at which a rank waits for a peer, from its GlooBootstrap. IPv4.
 inline sockaddr_in PlaceOf(const std::string& address) {
   sockaddr_in place;
   std::memcpy(&place, address.data(), sizeof(place));
   return place;
 }
 
-// The same address with another place.
+// The same bootstrap address with another socket address.
 inline std::string WithPlace(std::string address, const sockaddr_in& place) {
   std::memcpy(address.data(), &place, sizeof(place));
   return address;

@@ -9,7 +9,7 @@
 namespace annulus {
 namespace {
 
-// Whether `count` reaches `wanted` within a minute.
+// True if `count` reaches `wanted` within a minute.
 bool Reaches(const std::atomic<int>& count, int wanted) {
   const absl::Time deadline = SteadyNow() + absl::Minutes(1);
   while (count < wanted && SteadyNow() < deadline) std::this_thread::yield();

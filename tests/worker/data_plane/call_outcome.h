@@ -16,17 +16,17 @@
 
 namespace annulus {
 
-// What became of one call. Thread-safe.
+// The recorded results of one call. Thread-safe.
 class Outcome {
  public:
   struct State {
     int reads = 0;
     std::vector<std::vector<LeavingChunk>> messages;
-    std::optional<absl::Status> status;  // When it has ended.
+    std::optional<absl::Status> status;  // Set when the call has ended.
     v1::ShardStatus shard;
     v1::ShardReport report;
     bool cancelled = false;
-    std::optional<int64_t> unread;  // Bytes of what is cancelled unless it is read.
+    std::optional<int64_t> unread;  // Bytes of the message that CancelUnread applies to.
   };
 
   template <typename Fn>
@@ -48,7 +48,7 @@ class Outcome {
     }
     return true;
   }
-  // Until so many reads were asked for, messages written.
+  // Wait until the given number of reads was requested, or of messages written.
   bool AwaitRead(int reads) {
     return Await([&](const State& state) { return state.reads >= reads; });
   }
@@ -128,7 +128,7 @@ class ExchangeTestStream final : public ExchangeCall::Stream {
   void CancelUnread(int64_t bytes) override {
     outcome.Change([&](Outcome::State& state) { state.unread = bytes; });
   }
-  std::function<void()> on_read = [] {};  // Under the call's lock.
+  std::function<void()> on_read = [] {};  // Called under the call's lock.
   Outcome outcome;
 };
 

@@ -9,7 +9,7 @@
 namespace annulus {
 namespace {
 
-// The thread in which work on so many bytes runs.
+// The thread that runs work on `bytes` bytes.
 std::thread::id ThreadOf(int64_t bytes) {
   std::thread::id thread;
   {

@@ -10,8 +10,7 @@
 
 namespace annulus {
 
-// Host memory with something to do before each copy and allocation, and where their end is waited
-// for.
+// A host device with hooks before each copy and each allocation, and in Synchronize.
 class CopyProbe final : public Device {
  public:
   explicit CopyProbe(

@@ -92,7 +92,7 @@ class DataPlaneTest : public testing::Test {
   void Advance(absl::Duration duration) { now_ += absl::ToInt64Nanoseconds(duration); }
 
   std::atomic<int64_t> now_{absl::ToUnixNanos(absl::FromUnixSeconds(360000))};
-  absl::Duration skew_;  // Of this worker's clock, from the coordinator's.
+  absl::Duration skew_;  // Difference of this worker's clock from the coordinator's.
   const Identity identity_{"incarnation", std::string(kTicketKeyBytes, 'k')};
   const ShardId id_{"job", 1, 0};
   const v1::ShardReport report_ = [] {
@@ -101,7 +101,7 @@ class DataPlaneTest : public testing::Test {
     return report;
   }();
   EventLog log_;
-  std::atomic<std::thread::id> reporter_;  // Of the last event.
+  std::atomic<std::thread::id> reporter_;  // Thread of the last event.
   std::function<void(const EventLog::Event&)> on_event_;
   std::shared_ptr<MemoryBudget> budget_ = MemoryBudget::Create("staging", 64 << 20);
   std::shared_ptr<PagePool> pool_ = PagePool::Create(budget_);

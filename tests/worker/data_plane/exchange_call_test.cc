@@ -41,7 +41,7 @@ class ExchangeTest : public DataPlaneTest {
     return all;
   }
   Outcome& outcome() { return stream_.outcome; }
-  // A call that has brought all of `id_` and whose first message of outputs is being written.
+  // A call that has sent all of `id_` and whose first message of outputs is being written.
   std::shared_ptr<ExchangeCall> StartAndServe() {
     Open(id_, 10);
     auto call = Start();
@@ -50,7 +50,7 @@ class ExchangeTest : public DataPlaneTest {
     EXPECT_TRUE(outcome().AwaitMessages(1));
     return call;
   }
-  // A call that has brought all of `id_` but its values, and reads.
+  // A call that has sent all of `id_` except its values, and reads.
   std::shared_ptr<ExchangeCall> StartWithoutValues() {
     Open(id_, 10, absl::Minutes(10));
     auto call = Start();
@@ -60,7 +60,7 @@ class ExchangeTest : public DataPlaneTest {
     EXPECT_TRUE(outcome().AwaitRead(2));
     return call;
   }
-  // Another call brings them, and the outputs come, while this one reads.
+  // Another call sends the values, and the outputs are published, while this call reads.
   void PutValuesAndPublish() {
     PutStream other;
     auto put = Put(&other, Ticket(id_, 10));
@@ -82,10 +82,11 @@ TEST_F(ExchangeTest, ShardsFollowOneAnother) {
     const ShardId id{"job", n + 1, 0};
     ASSERT_TRUE(outcome().AwaitRead(n + 1));
     call->OnMessage(Whole(id, 10));
-    Open(id, 10);  // Its Reserve comes when it likes.
+    Open(id, 10);  // Its Reserve comes later.
     ASSERT_TRUE(log_.Wait(Event::kShardComplete).has_value());
     EXPECT_EQ(outcome().Get().messages.size(), static_cast<size_t>(n));
-    EXPECT_EQ(outcome().Get().reads, n + 1);  // The next is not read before this one has gone.
+    // The next message is not read before this one is written.
+    EXPECT_EQ(outcome().Get().reads, n + 1);
     v1::ShardReport report;
     report.set_bytes_sent(n + 100);
     board_.Publish(id, report);
@@ -180,7 +181,7 @@ TEST_F(ExchangeTest, OutputsOfWhatAnotherCallHasBroughtWaitForTheSameInputs) {
   EXPECT_TRUE(outcome().AwaitMessages(2));
 }
 
-// It is the upload that keeps them: until it is done, nobody waits for the client to read.
+// The upload delays the outputs: until it is done, the call does not wait for the client to read.
 TEST_F(ExchangeTest, OutputsThatWaitForInputsAreNoStalledDownload) {
   auto call = StartWithoutValues();
   PutValuesAndPublish();
@@ -238,7 +239,7 @@ TEST_F(ExchangeTest, ChunksWithoutATicketAreNamed) {
   EXPECT_EQ(outcome().AwaitReason(), "STREAM_SEQUENCE");
 }
 
-// On a thread of its own, while the one that has asked for it is still at the shard's beginning.
+// The message arrives on another thread while the requesting thread still starts the shard.
 TEST_F(ExchangeTest, AMessageMayComeAsSoonAsItIsAskedFor) {
   auto call = StartAndServe();
   const ShardId next{"job", 2, 0};
@@ -263,7 +264,7 @@ TEST_F(ExchangeTest, AMessageMayComeAsSoonAsItIsAskedFor) {
 TEST_F(ExchangeTest, IdleCallsLeaveRoomForOthers) {
   std::vector<std::unique_ptr<PutStream>> streams;
   std::vector<std::shared_ptr<PutCall>> others;
-  for (int i = 0; i < 5; ++i) {  // Of 8.
+  for (int i = 0; i < 5; ++i) {  // 5 of 8 calls.
     streams.push_back(std::make_unique<PutStream>());
     others.push_back(std::make_shared<PutCall>(&board_, &copies_, streams.back().get()));
     others.back()->Start();
@@ -278,7 +279,7 @@ TEST_F(ExchangeTest, IdleCallsLeaveRoomForOthers) {
 TEST_F(ExchangeTest, WhatAClientCutShortIsNotDelivered) {
   auto call = StartAndServe();
   call->OnCancelled();
-  call->OnWritten(true);  // Its bytes had left already.
+  call->OnWritten(true);  // Its bytes had been sent already.
   EXPECT_EQ(log_.Count(Event::kOutputDrained), 0);
 }
 

@@ -51,7 +51,7 @@ TEST_F(DataPlaneTest, OutputsAreFetchedWhenTheyArePublished) {
 TEST_F(DataPlaneTest, ARowOfMoreThanAChunkIsSentByHeads) {
   constexpr int64_t kRows = 3, kHeadBytes = 400000;
   constexpr int32_t kHeads = 5;
-  // An input of as many bytes as the ticket says.
+  // An input with as many bytes as the ticket states.
   const std::vector<TensorInfo> table = {
       {TensorId::kQ, RowSpace::kQuery, Direction::kInput, 1, 24, DataType::kFp32},
       {TensorId::kDBias, RowSpace::kQuery, Direction::kOutput, kHeads, kHeadBytes / 4,
@@ -179,7 +179,7 @@ TEST_F(DataPlaneTest, AReaderThatNeverReadsIsCut) {
   EXPECT_EQ(board_.calls(), 0u);
 }
 
-// The end of a job that another call has fetched comes behind what is being written.
+// Another call has fetched the outputs; the job's end comes after the message in progress.
 TEST_F(DataPlaneTest, AJobThatEndsWhileSomebodyReadsSaysSo) {
   for (const bool last : {false, true}) {
     const ShardId id{"job", last ? 2 : 1, 0};
@@ -226,7 +226,7 @@ TEST_F(DataPlaneTest, ADeadDownloadBesideOneThatGoesOnEndsAlone) {
   EXPECT_TRUE(alive.outcome.AwaitEnd().ok());
   second->OnDone(true);
   EXPECT_EQ(log_.Count(Event::kOutputDrained), 1);
-  FetchStream again;  // All has been fetched: nobody waits for this one.
+  FetchStream again;  // All outputs have been fetched: this call is not waited for.
   auto third = Fetch(&again, All(id_, rows));
   ASSERT_TRUE(again.outcome.AwaitMessages(1));
   Advance(absl::Minutes(2));

@@ -21,7 +21,7 @@ TEST_F(DataPlaneTest, AnUploadInOrderCompletesTheShard) {
   Open(id_, 10);
   PutStream stream;
   auto call = Put(&stream, Ticket(id_, 10));
-  int reads = 2;  // The ticket's and the first chunk's.
+  int reads = 2;  // Reads of the ticket and of the first chunk.
   for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {
     ASSERT_TRUE(stream.outcome.AwaitRead(reads++));
     call->OnMessage(Chunk(id, 0, 10));
@@ -32,7 +32,8 @@ TEST_F(DataPlaneTest, AnUploadInOrderCompletesTheShard) {
   EXPECT_EQ(log_.Count(Event::kShardComplete), 1);
   EXPECT_EQ(board_.calls(), 0u);
   PutStream
-      again;  // Complete already: a client that has no more is answered well, all is told once.
+      // Already complete: a client without further data gets OK, and completion is reported once.
+      again;
   call = Put(&again, Ticket(id_, 10));
   ASSERT_TRUE(again.outcome.AwaitRead(2));
   call->OnHalfClose();
@@ -40,11 +41,11 @@ TEST_F(DataPlaneTest, AnUploadInOrderCompletesTheShard) {
   EXPECT_EQ(log_.Count(Event::kShardComplete), 1);
 }
 
-// Two owners of one job, by its request_id, with different data: one of them at most is answered.
+// Two owners of one job (same request_id) with different data: at most one of them gets an answer.
 TEST_F(DataPlaneTest, ACompleteShardIsNoAnswerToOtherBytes) {
   Open(id_, 10);
   PutStream first, same, other, whole;
-  auto slow = Put(&other, Ticket(id_, 10));  // Half-way when the shard is complete.
+  auto slow = Put(&other, Ticket(id_, 10));  // This call is half-way when the shard is complete.
   ASSERT_TRUE(other.outcome.AwaitRead(2));
   slow->OnMessage(Chunk(TensorId::kQ, 0, 10));
   ASSERT_TRUE(other.outcome.AwaitRead(3));
@@ -88,7 +89,7 @@ TEST_F(DataPlaneTest, AJobThatEndsEndsAnUploadThatHasNotBroughtAll) {
 }
 
 TEST_F(DataPlaneTest, LargeChunksAreCopiedInThePool) {
-  const int64_t rows = 20000;  // 640 kB a tensor.
+  const int64_t rows = 20000;  // 640 kB per tensor.
   auto shard = Open(id_, rows);
   PutStream stream;
   auto call = Put(&stream, Ticket(id_, rows));
@@ -153,7 +154,7 @@ TEST_F(DataPlaneTest, AWholeShardFitsBesideItsTicket) {
   EXPECT_TRUE(stream.outcome.AwaitEnd().ok());
   EXPECT_TRUE(stream.outcome.Get().shard.complete());
   EXPECT_EQ(stream.outcome.Get().reads, 1);
-  EXPECT_TRUE(log_.Wait(Event::kShardComplete).has_value());  // Told behind the call's end.
+  EXPECT_TRUE(log_.Wait(Event::kShardComplete).has_value());  // Reported after the end of the call.
   EXPECT_NE(reporter_.load(), std::this_thread::get_id()) << "who has the agent's turn has copied";
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(static_cast<char>(shard->tensor_data(i)[0]),
@@ -241,14 +242,14 @@ TEST_F(DataPlaneTest, ABadChunkEndsTheCallAndARetryResumes) {
 
   call = Put(&good, Ticket(id_, 10));
   int reads = 2;
-  for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {  // q again: the same bytes.
+  for (TensorId id : {TensorId::kQ, TensorId::kK, TensorId::kV}) {  // q again, with the same bytes.
     ASSERT_TRUE(good.outcome.AwaitRead(reads++));
     call->OnMessage(Chunk(id, 0, 10));
   }
   EXPECT_TRUE(good.outcome.AwaitEnd().ok());
 }
 
-// Uploads race with the job's end: each call ends once, and all memory comes back.
+// Uploads race with the job's end: each call ends once, and all memory is returned.
 TEST_F(DataPlaneTest, AnUploadEndsWellHoweverSoonItsJobIsOver) {
   Open(id_, 10);
   on_event_ = [this](const EventLog::Event& event) {

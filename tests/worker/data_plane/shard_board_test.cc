@@ -1,4 +1,5 @@
-// The board where clients' calls meet the agent: who waits how long, and what ends with what.
+// The board where clients' calls meet the agent's commands: waits, and the ends of calls and
+// shards.
 #include "worker/data_plane/shard_board.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +56,7 @@ TEST_F(DataPlaneTest, TheWaitForATicketIsBoundedInTimeAndNumber) {
   EXPECT_EQ(streams[9]->outcome.AwaitEnd().code(), absl::StatusCode::kUnavailable);
 }
 
-// Whoever opens calls and says nothing does not keep out those that have a ticket.
+// Silent calls do not keep out calls with a ticket.
 TEST_F(DataPlaneTest, CallsWithoutATicketGiveWayToThoseThatCome) {
   ShardBoard::Options options = BoardOptions();
   options.max_strangers = 3;
@@ -88,7 +89,7 @@ TEST_F(DataPlaneTest, CallsWithoutATicketGiveWayToThoseThatCome) {
   EXPECT_EQ(board.calls(), 0u);
 }
 
-// Calls that wait for outputs cost their client nothing, however many they are.
+// Any number of calls that wait for outputs costs their client nothing.
 TEST_F(DataPlaneTest, OneTicketKeepsNobodyOut) {
   ShardBoard::Options options = BoardOptions();
   options.max_calls = 100;
@@ -148,7 +149,7 @@ TEST_F(DataPlaneTest, AnOldTicketOpensNothing) {
   EXPECT_EQ(waiting.outcome.AwaitEnd().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// As many jobs as a worker runs while a call is on its way.
+// The number of jobs that a worker runs while a call is in transit.
 TEST_F(DataPlaneTest, WhoComesLateHearsThatTheJobHasEndedHoweverManyHave) {
   board_.Close(id_, absl::AbortedError("over"));
   for (int n = 0; n < 60000; ++n) {
@@ -190,7 +191,7 @@ TEST_F(DataPlaneTest, AStalledUploadIsCutAndAbandoned) {
   }
   ASSERT_TRUE(stream.outcome.AwaitRead(6));
   EXPECT_FALSE(stream.outcome.ended());
-  Advance(absl::Minutes(2));  // … and nothing is not.
+  Advance(absl::Minutes(2));  // … and no bytes are not.
   board_.Tick();
   EXPECT_EQ(stream.outcome.AwaitReason(), "UPLOAD_STALLED");
   const auto abandoned = log_.Wait(Event::kShardAbandoned);
@@ -198,7 +199,7 @@ TEST_F(DataPlaneTest, AStalledUploadIsCutAndAbandoned) {
   EXPECT_EQ(abandoned->shard_abandoned().error().reason(), "UPLOAD_STALLED");
 }
 
-// A client whose connection died comes again on another one.
+// A client whose connection broke reconnects.
 TEST_F(DataPlaneTest, ADeadUploadBesideOneThatGoesOnEndsAlone) {
   Open(id_, 100000);
   PutStream dead, alive;
@@ -215,7 +216,7 @@ TEST_F(DataPlaneTest, ADeadUploadBesideOneThatGoesOnEndsAlone) {
   EXPECT_EQ(dead.outcome.AwaitReason(), "UPLOAD_STALLED");
   EXPECT_FALSE(alive.outcome.ended());
   EXPECT_EQ(log_.Count(Event::kShardAbandoned), 0);
-  Advance(absl::Minutes(2));  // Now nothing goes on.
+  Advance(absl::Minutes(2));  // No call is active now.
   board_.Tick();
   EXPECT_EQ(alive.outcome.AwaitReason(), "UPLOAD_STALLED");
   EXPECT_EQ(log_.Count(Event::kShardAbandoned), 1);
@@ -243,7 +244,7 @@ TEST_F(DataPlaneTest, AnUploadThatStallsBesideACompleteShardEndsAlone) {
   EXPECT_EQ(board_.calls(), 0u);
 }
 
-// Stands at the board beside others, and does something in the middle of a Tick.
+// A call on the board, beside others, that acts in the middle of a Tick.
 class MeddlingCall final : public DataCall {
  public:
   explicit MeddlingCall(std::function<void()> meddle) : meddle_(std::move(meddle)) {}

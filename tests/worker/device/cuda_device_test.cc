@@ -122,7 +122,7 @@ TEST(CudaContext, ServesWhereSharedMemoryIsJustEnough) {
   EXPECT_NE(Gpu(ada, options).context, nullptr);
 }
 
-// Whoever asks first: a worker that looks whether there is a GPU has asked.
+// Any first call counts: a worker that checks for a GPU makes one.
 TEST(CudaContext, KernelsAreLoadedAtOnceFromTheFirstCallOn) {
   ASSERT_EQ(unsetenv("CUDA_MODULE_LOADING"), 0);
   CudaStandIn counted({}), set({});
@@ -168,12 +168,12 @@ TEST(CudaContext, ANewerDriverServes) {
   EXPECT_NE(Gpu(newer).context, nullptr);
 }
 
-// What a copy brings while a kernel looks at it: no lock is between them, nor on a GPU.
+// Content that a copy changes while a kernel reads it. No lock is between them, as on a GPU.
 __attribute__((no_sanitize("thread"))) bool IsSet(const volatile std::byte* flag) {
   return *flag != std::byte{0};
 }
 
-// A job's inputs come in while the one before it computes.
+// A job's inputs are copied while the job before it computes.
 TEST(CudaDevice, CopiesInDoNotWaitForKernels) {
   Gpu gpu;
   const auto device = gpu.Device();
@@ -232,14 +232,15 @@ TEST(CudaDevice, PinnedMemoryIsCopiedWithoutABounce) {
   for (int i = 0; i < 100000; ++i) host.get()[i] = static_cast<std::byte>(i * 3);
   DeviceMemory memory = *device->Allocate(100000);
   ASSERT_TRUE(device->CopyIn({memory.get(), 1000, host.get(), 1000, 1000, 100}).ok());
-  // It waits for nothing, so the source must stay: the device sees what it holds when it is read.
+  // The copy waits for nothing, so the source must not change: the device reads its content at any
+  // later time.
   const std::shared_ptr<std::byte> back = gpu.context->staging()->Take(100000);
   ASSERT_TRUE(device->CopyOut({back.get(), 1000, memory.get(), 1000, 1000, 100}).ok());
   ASSERT_TRUE(device->Synchronize().ok());
   EXPECT_EQ(std::memcmp(back.get(), host.get(), 100000), 0);
 }
 
-// A step of a group does not wait behind all of a large job of one worker, and neither do messages.
+// A step of a group, and messages, do not wait for all of a large job of one worker.
 TEST(CudaDevice, MessagesGoBeforeGroupsAndGroupsBeforeJobsOfOneWorker) {
   Gpu gpu;
   const auto group = gpu.Device();
@@ -269,7 +270,7 @@ TEST(CudaDevice, UploadsKeepTheOrderOfLaunches) {
 TEST(CudaDevice, AStreamCanBeOrderedAfterAllThatIsQueued) {
   Gpu gpu;
   const auto device = gpu.Device();
-  ASSERT_TRUE(device->Compute().ok());  // On this thread.
+  ASSERT_TRUE(device->Compute().ok());  // Called on this thread.
   CudaStream other = nullptr;
   ASSERT_EQ(gpu.api.StreamCreate(&other, CudaPriority::kTransfers), 0);
   for (int i = 0; i < 20; ++i) {

@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// As CUDA has it: of the thread, 0 until it is set.
+// Per thread, as in CUDA; 0 until it is set.
 thread_local int current = 0;
 
 constexpr int64_t kAlignment = 256;
@@ -90,7 +90,7 @@ CudaError CudaStandIn::Take(Kind kind, std::byte** memory, int64_t bytes) {
   int64_t free = 0;
   if (const CudaError error = MemoryFree(&free); error != kCudaSuccess) return error;
   if (bytes < 0) return kInvalidValue;
-  if (bytes > free) return kCudaOutOfMemory;  // Of pinned memory, too.
+  if (bytes > free) return kCudaOutOfMemory;  // For pinned memory too.
   void* taken = nullptr;
   if (posix_memalign(&taken, kAlignment, bytes > 0 ? bytes : 1) != 0) return kCudaOutOfMemory;
   *memory = static_cast<std::byte*>(taken);

@@ -16,43 +16,43 @@
 
 namespace annulus {
 
-// GPUs of host memory: every stream is a thread that does what it is given in order, a random time
-// later. It refuses what CUDA refuses (memory of the wrong kind, the wrong current device, strides)
-// and can be told to fail. Thread-safe.
+// Fake GPUs in host memory. Every stream is a thread that executes its work in order, with random
+// delays. Refuses what CUDA refuses (memory of the wrong kind, the wrong current device, strides)
+// and can be made to fail. Thread-safe.
 class CudaStandIn final : public CudaApi {
  public:
   struct Options {
     int driver = 13000, runtime = 13000;
     int count = 2;
     int major = 9, minor = 0;
-    int64_t shared_bytes = 227 << 10;           // Of a block.
-    int64_t memory_bytes = int64_t{256} << 20;  // Of each GPU.
-    // Every piece of work waits for a random time below it.
+    int64_t shared_bytes = 227 << 10;           // For one block.
+    int64_t memory_bytes = int64_t{256} << 20;  // For each GPU.
+    // Every item of work waits for a random time below this.
     absl::Duration max_delay = absl::Microseconds(50);
     uint64_t seed = 1;
-    bool pageable = false;  // Copies take host memory that is not pinned, as CUDA's do, late.
-    CudaError at_start = kCudaSuccess;  // What DeviceCount says.
+    bool pageable = false;  // Copies accept host memory that is not pinned, as CUDA's do, but late.
+    CudaError at_start = kCudaSuccess;  // The result of DeviceCount.
     std::string links;
   };
   // cudaErrorInvalidValue, cudaErrorInvalidResourceHandle, cudaErrorIllegalAddress.
   static constexpr CudaError kInvalidValue = 1, kInvalidHandle = 400, kIllegalAddress = 700;
 
   explicit CudaStandIn(const Options& options);
-  // Ends the streams; whoever owns some has destroyed them.
+  // Ends the streams. Requires: owners have destroyed theirs.
   ~CudaStandIn() override;
 
-  // A kernel, which may call nothing of CUDA, and which takes so long beside what it does.
+  // Queues a kernel that must not call CUDA. `takes` is added to its own time.
   CudaError Launch(CudaStream stream, std::function<void()> kernel,
                    absl::Duration takes = absl::ZeroDuration());
-  // From now on every call fails, as after a fault of a kernel, and nothing more is done.
+  // From now on every call fails, as after a kernel fault, and no queued work runs.
   void Break(CudaError error);
-  // The calling thread's GPU, whichever stand-in's.
+  // The calling thread's GPU, of any stand-in.
   static int CurrentDevice();
-  // Of a stream that is there.
+  // Requires: the stream exists.
   CudaPriority PriorityOf(CudaStream stream) const;
-  // Streams, events and pieces of memory that have not been given back.
+  // The number of streams, events and pieces of memory that have not been freed.
   int64_t live() const;
-  // CUDA_MODULE_LOADING as it was when CUDA was first asked for anything, which is when it looks.
+  // CUDA_MODULE_LOADING at the first CUDA call, when CUDA reads it.
   std::string module_loading() const;
 
   std::string ErrorText(CudaError error) override;

@@ -51,8 +51,8 @@ TEST_P(DeviceConformance, NothingQueuedIsDoneAtOnce) {
   EXPECT_TRUE(device_.Synchronize().ok());
 }
 
-// What goes in is what a kernel sees, and what it leaves comes out, of shapes that are drawn: rows
-// of all widths, with gaps on both sides, wider and longer than any buffer on the way.
+// Kernels see the copied inputs, and their results are copied out. Random shapes: rows of all
+// widths, with gaps on both sides, wider and longer than any intermediate buffer.
 TEST_P(DeviceConformance, CopiesAndKernelsAreInOrder) {
   std::mt19937 random(testing::UnitTest::GetInstance()->random_seed());
   RecordProperty("seed", testing::UnitTest::GetInstance()->random_seed());

@@ -11,16 +11,16 @@
 
 namespace annulus {
 
-// A device, and how a kernel is queued on it.
+// A device, and a function that queues a kernel on it.
 struct DeviceUnderTest {
-  std::shared_ptr<void> keeps;  // What the device needs beside.
+  std::shared_ptr<void> keeps;  // Objects that the device needs.
   std::unique_ptr<Device> device;
   std::function<absl::Status(std::function<void()> kernel)> launch;
 };
 
-// What every Device must do (worker/device/device.h). An implementation runs the suite by
-// INSTANTIATE_TEST_SUITE_P(Name, DeviceConformance, …) and links the tests. Its memory can be read
-// by this process after Synchronize.
+// The conformance suite of Device (worker/device/device.h). An implementation runs it by
+// INSTANTIATE_TEST_SUITE_P(Name, DeviceConformance, …) and links the tests. After Synchronize, this
+// process must be able to read its memory.
 struct DeviceCase {
   std::string name;
   std::function<DeviceUnderTest()> make;

@@ -53,9 +53,9 @@ TEST(HostDevice, GivesAFreedBlockToARequestOfItsKind) {
   first.reset();
   DeviceMemory second = *device->Allocate(8 * kMiB);
   EXPECT_EQ(second.get(), block);
-  EXPECT_NE((*device->Allocate(8 * kMiB)).get(), block);  // It is in use.
+  EXPECT_NE((*device->Allocate(8 * kMiB)).get(), block);  // The block is in use.
   second.reset();
-  EXPECT_NE((*device->Allocate(10 * kMiB)).get(), block);  // Too small for it.
+  EXPECT_NE((*device->Allocate(10 * kMiB)).get(), block);  // The block is too small.
 }
 
 TEST(HostDevice, KeepsABlockFromARequestThatIsMuchSmaller) {
@@ -84,7 +84,7 @@ TEST(HostDevice, WhatIsKeptAndInUseStaysWithinTheLimit) {
   device->Allocate(48 * kMiB)->reset();
   EXPECT_EQ(KeptBytes(memory.get()), 48 * kMiB);
   DeviceMemory large = *device->Allocate(80 * kMiB);
-  EXPECT_EQ(KeptBytes(memory.get()), 0);  // It made room.
+  EXPECT_EQ(KeptBytes(memory.get()), 0);  // The new block left no room for it.
   device->Allocate(16 * kMiB)->reset();
   EXPECT_EQ(KeptBytes(memory.get()), 16 * kMiB);
   device->Allocate(48 * kMiB)->reset();
@@ -93,7 +93,7 @@ TEST(HostDevice, WhatIsKeptAndInUseStaysWithinTheLimit) {
   EXPECT_EQ(KeptBytes(memory.get()), 80 * kMiB);
 }
 
-// 3 rows of 2 bytes out of rows of 5 into rows of 4, and nothing beside them.
+// 3 rows of 2 bytes, from rows of 5 into rows of 4; other bytes are unchanged.
 TEST(HostDevice, CopiesRowsWithStrides) {
   const auto device = MakeHostDevice();
   std::vector<uint8_t> source(15), target(12, 99);
@@ -110,7 +110,7 @@ TEST(HostDevice, CopiesRowsWithStrides) {
   EXPECT_EQ(target, (std::vector<uint8_t>{0, 1, 99, 99, 5, 6, 99, 99, 10, 11, 99, 99}));
 }
 
-// 5 MiB: packed, and rows whose last bytes are not the copy's.
+// 5 MiB: packed, and rows whose last bytes are not copied.
 TEST(HostDevice, SharesLargeCopiesOut) {
   HostDevice device(MakeHostMemory(0), *ComputePool::Create(3));
   constexpr int64_t kRows = 5003, kStride = 1100;
@@ -131,7 +131,7 @@ TEST(HostDevice, SharesLargeCopiesOut) {
   }
 }
 
-// Pages of this process that others than this thread have touched first.
+// Pages of this process that other threads have touched first.
 int64_t PagesOfOthers() {
   rusage all, own;
   EXPECT_EQ(getrusage(RUSAGE_SELF, &all), 0);
@@ -139,7 +139,7 @@ int64_t PagesOfOthers() {
   return all.ru_minflt - own.ru_minflt;
 }
 
-// A thread that wakes late is not waited for, so it may take more than one copy.
+// A thread that wakes late is not waited for, so this may need several copies.
 TEST(HostDevice, OtherThreadsTakePartInALargeCopy) {
   HostDevice device(MakeHostMemory(0), *ComputePool::Create(2));
   constexpr int64_t kRow = 4096, kRows = 8192;
@@ -161,7 +161,8 @@ TEST(HostDevice, OtherThreadsTakePartInALargeCopy) {
   EXPECT_GE(pages, 100);
 }
 
-// Of zeros for rows, as where an input is absent; and one row that is a large copy by itself.
+// Copies the same zeros to all rows, as for an absent input; and one row that is a large copy by
+// itself.
 TEST(HostDevice, SharesOutRowsThatAreOneAndRowsThatAreLarge) {
   HostDevice device(MakeHostMemory(0), *ComputePool::Create(2));
   std::vector<uint8_t> source(4 << 20, 3), target(4 << 20);

@@ -25,7 +25,7 @@ TEST(LoadGate, NothingIsLoadedWhileMessagesAreUnderWay) {
   gate.EndLoad();
 }
 
-// Gives a thread that has begun every chance to go where it should not.
+// Gives a thread that has begun the chance to proceed wrongly.
 void LetOthersRun(const std::atomic<bool>& began) {
   while (!began) std::this_thread::yield();
   for (int i = 0; i < 2000; ++i) std::this_thread::yield();
@@ -63,7 +63,8 @@ TEST(LoadGate, MessagesWaitForTheEndOfALoad) {
   messages.join();
 }
 
-// Threads of both kinds, as fast as they can: never one of each between its begin and its end.
+// Threads of both kinds run as fast as they can. Two different kinds are never active at the same
+// time.
 TEST(LoadGate, NeverBoth) {
   LoadGate gate;
   std::atomic<int> messages{0}, loads{0}, loaded{0};

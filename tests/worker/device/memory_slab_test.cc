@@ -48,7 +48,7 @@ TEST(MemorySlab, PiecesOutliveTheirOwnersName) {
   EXPECT_EQ(piece.get()[99], std::byte{1});
 }
 
-// Random takes and returns: pieces are aligned and apart, and all comes together again.
+// Random takes and returns: pieces are aligned and disjoint, and all gaps merge again.
 TEST(MemorySlab, PiecesNeverOverlap) {
   const auto slab = NewSlab();
   std::mt19937 random(testing::UnitTest::GetInstance()->random_seed());
@@ -79,7 +79,7 @@ TEST(MemorySlab, PiecesNeverOverlap) {
   EXPECT_EQ(slab->largest_gap(), kBytes);
 }
 
-// Each writes to all of what it was lent: pieces that overlapped would be a race.
+// Each thread writes to its whole piece: overlapping pieces would be a race.
 TEST(MemorySlab, ThreadsTakeAndReturnAtOnce) {
   const auto slab = NewSlab();
   const auto work = [&slab](uint32_t seed) {

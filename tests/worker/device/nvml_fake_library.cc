@@ -1,6 +1,9 @@
-// A library that has NVML's names, and a machine behind them: 0000:01:00.0 has four links to
-// 0000:02:00.0, one to 0001:af:00.0, one that is down, one to nobody knows what, and no others;
-// 0000:02:00.0 has eighteen to switches; 0000:03:00.0 has none; of 0000:04:00.0 it may not speak.
+// A library with NVML's function names and a fake machine:
+// - 0000:01:00.0 has four links to 0000:02:00.0, one to 0001:af:00.0, one that is down, one to an
+//   unknown device, and no others.
+// - 0000:02:00.0 has eighteen links to switches.
+// - 0000:03:00.0 has none.
+// - For 0000:04:00.0 it lacks permission.
 
 #include <cstring>
 

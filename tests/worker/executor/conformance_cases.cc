@@ -16,8 +16,8 @@ Set SetSpec(std::function<void(Draw*, AttentionSpec*)> set) {
   return [set](Draw* draw, ConformanceJob* to) { set(draw, &to->job.spec); };
 }
 
-// The yardstick of the budget is steady at the larger size only; the reference kernel, whose error
-// is the yardstick's, does not need it.
+// The budget's naive error is steady only at the larger size. The reference kernel does not need
+// this, because its error is the naive error.
 Axis Kernels() {
   const auto some = [](Draw* draw, int64_t least, int64_t spread, ConformanceJob* to) {
     to->job.spec.head_dim = static_cast<int32_t>(least + draw->Below(spread));
@@ -66,7 +66,7 @@ Axis Types() {
   return axis;
 }
 
-// That the ranks divide or not, fewer key/value heads than ranks, one.
+// Heads that the ranks divide or not, fewer key/value heads than ranks, one head.
 Axis Heads() {
   Axis axis{"heads", {}};
   constexpr int32_t kHeads[][2] = {{4, 2}, {6, 3}, {2, 1}, {8, 1}, {5, 5}, {7, 7}, {12, 4}, {1, 1}};
@@ -80,7 +80,7 @@ Axis Heads() {
   return axis;
 }
 
-// Lengths of one sequence or several, out of about `n` rows.
+// Lengths of one sequence or several, from about `n` rows.
 Axis Rows() {
   using Make = std::function<std::vector<Sequence>(Draw*, int64_t)>;
   const auto rows = [](std::string name, const Make& make) {
@@ -99,7 +99,7 @@ Axis Rows() {
                   const int64_t length = n / 2 + draw->Below(n / 3);
                   return std::vector<Sequence>{Lengths(length, length + 1 + draw->Below(n / 3))};
                 }),
-           rows("more queries",  // The first see nothing where they are causal.
+           rows("more queries",  // If causal, the first rows see no key.
                 [](Draw* draw, int64_t n) {
                   const int64_t length = n / 2 + draw->Below(n / 3);
                   return std::vector<Sequence>{Lengths(length + 1 + draw->Below(n / 3), length)};
@@ -172,7 +172,7 @@ Axis Masks() {
   return axis;
 }
 
-// Others for some sequences, for some heads, for both.
+// Different masks for some sequences, for some heads, for both.
 Axis MaskWays() {
   Axis axis{"mask of", {}};
   for (int64_t way = 0; way < kMaskWays; ++way) {
@@ -316,7 +316,7 @@ Axis Staging() {
                                                    }}}};
 }
 
-// By-area and zigzag per sequence cut at the ends of what they deal: granules are theirs.
+// By-area and zigzag per sequence cut at their own boundaries, which define the granules.
 bool DealsByItself(const std::string& layout) {
   return absl::StartsWith(layout, LayoutName(Layout::kByArea)) ||
          absl::StartsWith(layout, LayoutName(Layout::kZigzagPerSequence));
@@ -327,7 +327,7 @@ bool HasName(int32_t axis, int32_t value, const std::string& axis_name, const st
   return of.name == axis_name && of.values[value].name == name;
 }
 
-// Whether value i of axis a forbids value j of axis b; asked in both orders.
+// True if value i of axis a forbids value j of axis b. Called in both orders.
 bool Forbids(int32_t a, int32_t i, int32_t b, int32_t j) {
   const Axis& other = ConformanceAxes()[b];
   if (HasName(a, i, "operation", "gradients")) return other.values[j].forward_only;

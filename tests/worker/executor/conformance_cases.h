@@ -12,12 +12,12 @@
 
 namespace annulus {
 
-// What the conformance suite varies (docs/explanation/testing.md): a new option is a value of an
-// axis, and so meets every value of every other axis at the cost of a few jobs.
+// The axes of the conformance suite (docs/explanation/testing.md). A new option is a new value of
+// an axis: it is combined with every value of every other axis at the cost of a few jobs.
 
 struct ConformanceJob {
   JobCase job;
-  bool cpu_kernel = false;  // Else the reference kernel, at a smaller size.
+  bool cpu_kernel = false;  // Otherwise the reference kernel, at a smaller size.
 };
 
 class Draw {
@@ -33,7 +33,7 @@ class Draw {
 struct AxisValue {
   std::string name;
   std::function<void(Draw*, ConformanceJob*)> set;
-  bool forward_only = false;  // No gradients are served with it.
+  bool forward_only = false;  // Gradients do not serve it.
 };
 
 struct Axis {
@@ -45,18 +45,19 @@ struct Axis {
 const std::vector<Axis>& ConformanceAxes();
 int32_t AxisNamed(const std::string& name);
 
-// Combinations for CoverPairs.
+// Sizes for CoverPairs.
 std::vector<int32_t> ConformanceSizes();
-// Of small jobs alone, those of the reference kernel.
+// Sizes for small jobs only, which use the reference kernel.
 std::vector<int32_t> SmallSizes();
 bool IsMeaningful(int32_t a, int32_t i, int32_t b, int32_t j);
 
-// The job of a combination: odd shapes and whatever its values leave open are drawn by `seed`.
+// The job of a combination. `seed` draws odd shapes and everything that the values leave open.
 ConformanceJob MakeConformanceJob(const Combination& combination, uint64_t seed);
 // The names of its values.
 std::string Describe(const Combination& combination);
 
-// `strategy` on the ranks of the job's plan, resolved in the n-th way that there is, counted round.
+// Sets `strategy` on the ranks of the job's plan, with the n-th resolved execution, modulo their
+// number.
 void SetStrategy(Strategy strategy, uint64_t n, JobCase* job);
 
 }  // namespace annulus

@@ -1,5 +1,5 @@
 // spec.deterministic: the same bits for any number of ranks, layout, strategy, number of threads
-// and cut into segments, by the kernels of this CPU.
+// and split into segments, with the kernels of this CPU.
 
 #include <algorithm>
 #include <iterator>
@@ -41,8 +41,8 @@ Bits BitsOfRun(const JobCase& job, const Inputs& inputs, const std::string& path
   return BitsOf(job.spec, runner);
 }
 
-// Runs that differ from W = 1 on one thread: by every `every`-th plan, and once by each strategy on
-// several ranks. How they are cut and resolved is drawn.
+// The number of runs that differ from W = 1 on one thread: every `every`-th plan, and once each
+// strategy on several ranks. Splits and degrees are drawn.
 int64_t Differing(JobCase job, const std::string& path, int64_t every = 1,
                   absl::Span<const Strategy> strategies = kStrategies) {
   SetFoldingPlan(1, Layout::kContiguous, Strategy::kRingPassKv, 0, &job);
@@ -117,7 +117,7 @@ std::vector<std::string> Paths() {
 TEST(DeterministicTest, EveryPathOnEveryPlan) {
   uint64_t seed = 0;
   for (const std::string& path : Paths()) {
-    if (path == "portable") continue;  // Slow; below, with less.
+    if (path == "portable") continue;  // Slow; tested below with fewer plans.
     for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
       JobCase job = Job(dtype);
       job.spec.masks = {Causal()};
@@ -127,7 +127,7 @@ TEST(DeterministicTest, EveryPathOnEveryPlan) {
   }
 }
 
-// Where tiles are emulated, on few plans.
+// Few plans, because tiles may be emulated.
 TEST(DeterministicTest, TheAmxPath) {
   if (AmxOrEmulation() == nullptr) GTEST_SKIP() << "no AMX here, and nothing to emulate it by";
   const int64_t every = SelectIsa("amx").ok() ? 4 : 13;
@@ -188,7 +188,8 @@ TEST(DeterministicTest, BiasAndBitMask) {
 TEST(DeterministicTest, GradientsByEveryPath) {
   uint64_t seed = 0;
   for (const std::string& path : Paths()) {
-    const bool of_bf16 = path == "amx" || path == "avx512bf16";  // Elsewhere fp32's products.
+    // Otherwise the products are fp32's.
+    const bool of_bf16 = path == "amx" || path == "avx512bf16";
     JobCase job = GradientJob(of_bf16 || seed % 2 == 1 ? DataType::kBf16 : DataType::kFp32);
     job.seed = ++seed;
     EXPECT_EQ(Differing(job, path, path == "avx2" ? 8 : 17), 0);
@@ -207,7 +208,7 @@ TEST(DeterministicTest, GradientsUnderMasksAndModifiers) {
   job.spec.modifiers.sinks = {-1.0f, 0.5f, 2.0f, 4.0f};
   job.spec.dropout = Dropout{0.25, 11};
   EXPECT_EQ(Differing(job, "auto", 13), 0);
-  // Rows that see late keys before others see early ones.
+  // Some rows see late keys before others see early ones.
   Mask ranges;
   ranges.ranges = {{300, 600, 0, 300, MaskRange::Kind::kFull},
                    {0, 600, 350, 700, MaskRange::Kind::kFull}};
@@ -217,7 +218,7 @@ TEST(DeterministicTest, GradientsUnderMasksAndModifiers) {
   EXPECT_EQ(Differing(job, "auto", 13), 0);
 }
 
-// Each rank makes the gradients of its heads in one pass, or, in a grid, in two.
+// Each rank computes the gradients of its heads in one pass, or, in a grid, in two.
 TEST(DeterministicTest, GradientsWhereRanksExchangeHeads) {
   constexpr Strategy kExchanges[] = {Strategy::kUlysses, Strategy::kUlyssesRing};
   JobCase job = GradientJob(DataType::kBf16);
@@ -245,7 +246,7 @@ TEST(DeterministicTest, GradientsWhereRanksExchangeHeads) {
   EXPECT_GT(Differing(job, "auto", 3, kExchanges), 1);
 }
 
-// With keys that are cut into chunks by the call where the option is not set.
+// Jobs whose keys a call splits into chunks if the option is not set.
 std::vector<std::pair<std::string, JobCase>> JobsForThreads() {
   std::vector<std::pair<std::string, JobCase>> jobs = SmallFoldingJobs();
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
@@ -285,7 +286,7 @@ TEST(DeterministicTest, ThreadsChangeNoBitOfFewQueriesOrMany) {
   }
 }
 
-// That the jobs are such as chunks of keys would show in.
+// Shows that chunks of keys would change the bits of these jobs.
 TEST(DeterministicTest, WithoutTheOptionBitsOfFewQueriesDiffer) {
   int64_t differing = 0;
   for (auto& [name, job] : JobsForThreads()) {
@@ -319,7 +320,7 @@ TEST(DeterministicTest, RandomJobs) {
   }
 }
 
-// That the comparison can fail: without the option bits do depend on the plan.
+// Shows that the comparison can fail: without the option, bits depend on the plan.
 TEST(DeterministicTest, WithoutTheOptionBitsDiffer) {
   JobCase job = Job(DataType::kFp32);
   job.spec.masks = {Causal()};

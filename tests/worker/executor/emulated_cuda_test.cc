@@ -1,5 +1,5 @@
-// Whole jobs by the CUDA kernel's own source, on an emulator: schedules of several ranks, whose
-// shards, tasks and turns are those that a worker with a GPU is given.
+// Whole jobs with the CUDA kernel's source on an emulator: schedules of several ranks, with the
+// shards, tasks and turns of a worker with a GPU.
 
 #include <iostream>
 #include <map>
@@ -21,7 +21,7 @@ namespace {
 constexpr uint64_t kSeed = 20261124;
 constexpr int64_t kTables = 32 << 10;
 
-// Of so many bytes a launch.
+// `max_tables`: bytes of tables per launch.
 KernelFactory Kernel(int64_t max_tables) {
   return [max_tables] { return cuda::MakeEmulatedKernel(max_tables); };
 }
@@ -32,8 +32,8 @@ struct Compared {
   int64_t differing = 0;
 };
 
-// A job on plans of `worlds`, of more than two ranks on every second one, against the same on one
-// rank, in launches of other sizes.
+// Compares a job on plans of `worlds` (more than two ranks on every second plan) with one rank, in
+// launches of other sizes.
 Compared Compare(const JobCase& job, std::initializer_list<int32_t> worlds) {
   const auto inputs = MakeInputs(job.spec, job.seed);
   const auto bits = [&](const JobCase& planned, int64_t max_tables) {
@@ -70,10 +70,10 @@ TEST(EmulatedCudaTest, DeterministicJobsHaveTheSameBitsOnEveryPlan) {
     EXPECT_GE(compared.layouts.size(), 4u);
     strategies.insert(compared.strategies.begin(), compared.strategies.end());
   }
-  EXPECT_EQ(strategies.size(), 7u);  // All that may be deterministic.
+  EXPECT_EQ(strategies.size(), 7u);  // All strategies that support deterministic jobs.
 }
 
-// That the comparison can fail.
+// Shows that the comparison can fail.
 TEST(EmulatedCudaTest, WithoutTheOptionBitsDiffer) {
   std::set<Operation> differing;
   for (auto& [name, job] : SmallFoldingJobs()) {
@@ -85,7 +85,7 @@ TEST(EmulatedCudaTest, WithoutTheOptionBitsDiffer) {
   EXPECT_EQ(differing.size(), 2u);
 }
 
-// Of the covering that virtual ranks run on a GPU (tests/gpu), what is small: all strategies,
+// The small jobs of the covering that virtual ranks run on a GPU (tests/gpu): all strategies,
 // forward and backward.
 TEST(EmulatedCudaTest, JobsAreWithinTheErrorBudget) {
   constexpr size_t kEvery = 6;
@@ -97,7 +97,7 @@ TEST(EmulatedCudaTest, JobsAreWithinTheErrorBudget) {
     ConformanceJob made = MakeConformanceJob(covering[i], kSeed + i);
     const bool is_new = met[made.job.spec.operation].insert(made.job.execution.strategy).second;
     if (!is_new && (i % kEvery != 0 || made.job.plan.world_size > kMostRanks)) continue;
-    made.job.reads_staging = made.job.ends_rows = false;  // As of a GPU, and this kernel.
+    made.job.reads_staging = made.job.ends_rows = false;  // The values of a GPU and this kernel.
     SCOPED_TRACE(Describe(covering[i]));
     JobRunner runner(made.job);
     EXPECT_TRUE(runner.RunAndJudge(DelayedGroup(made.job.plan.world_size), Kernel(kTables)));
@@ -108,7 +108,7 @@ TEST(EmulatedCudaTest, JobsAreWithinTheErrorBudget) {
   EXPECT_EQ(met[Operation::kGradients].size(), TestStrategies().size());
 }
 
-// By the kernel for Hopper: dimensions that it serves, no modifiers.
+// With the Hopper kernel: dimensions that it serves, no modifiers.
 TEST(EmulatedCudaTest, JobsByTheKernelForHopperAreWithinTheErrorBudget) {
   constexpr std::pair<Strategy, Layout> kPlans[] = {{Strategy::kRingPassKv, Layout::kZigzag},
                                                     {Strategy::kRingPassQ, Layout::kStriped}};

@@ -1,6 +1,6 @@
-// The error of outputs, LSE and gradients does not grow with the number of ranks, by every
-// strategy: that of 8 is at most 1.5 times that of one in its mean square. The largest one of many
-// is partly luck: half a step of the type more.
+// For every strategy, the error of outputs, LSE and gradients does not grow with the number of
+// ranks: with 8 ranks the root mean square is at most 1.5 times that of one rank. The maximum
+// depends partly on chance, so half a step of the type is added.
 
 #include <algorithm>
 #include <cmath>
@@ -25,7 +25,8 @@ Group& RanksGroup() {
   return group;
 }
 
-// Of all numbers of one tensor: the largest error and the root of the mean square; the largest one.
+// Over all numbers of one tensor: the largest error, the root mean square of errors, the largest
+// number.
 struct Error {
   double largest = 0, root = 0, magnitude = 0;
 };
@@ -53,7 +54,7 @@ AttentionSpec Spec(DataType dtype, Operation operation) {
   return spec;
 }
 
-// The numbers of a job, made as its runner makes them, and the exact answers, tensor by tensor.
+// The numbers of a job as its runner makes them, and the exact answers by tensor.
 std::vector<std::vector<double>> ExactAnswers(const JobCase& job) {
   const reference::Precision precision = reference::PrecisionOf(job.spec.dtype);
   reference::Input input = reference::InputOf(job.spec);

@@ -1,6 +1,6 @@
-// Jobs, forward and backward, over all pairs of strategy, layout, mask, modifier, type, heads,
-// dimensions, rows, ranks and cuts, and by every strategy both ways with each mask, modifier,
-// layout and number of ranks, judged by the reference; and the proof that they are all.
+// Compares jobs with the reference, forward and backward. They cover all pairs of strategy, layout,
+// mask, modifier, type, heads, dimensions, rows, ranks and cuts. Each strategy in both operations
+// meets each mask, modifier, layout and number of ranks. Proves that the cover is complete.
 
 #include <algorithm>
 #include <iostream>
@@ -20,7 +20,7 @@ namespace annulus {
 namespace {
 
 constexpr uint64_t kSeed = 20261122;
-// Coverings: each has every pair, with other companions and other shapes.
+// The number of coverings. Each has every pair, with other companions and other shapes.
 constexpr int kCoverings = kSanitized ? 1 : 6;
 
 const std::vector<Combination>& Covering(int n) {
@@ -30,7 +30,7 @@ const std::vector<Combination>& Covering(int n) {
   return at->second;
 }
 
-// Axes and their values.
+// Pairs of an axis and a value.
 using Values = std::vector<std::pair<int32_t, int32_t>>;
 
 bool Has(const Combination& combination, const Values& values) {
@@ -42,7 +42,7 @@ bool HasAny(const std::vector<Combination>& all, const Values& values) {
   return std::any_of(all.begin(), all.end(), [&](const auto& one) { return Has(one, values); });
 }
 
-// What each strategy must meet, forward and backward.
+// Combinations that each strategy must meet, forward and backward.
 std::vector<Values> Triples() {
   const std::vector<int32_t> sizes = ConformanceSizes();
   const int32_t operation = AxisNamed("operation"), strategy = AxisNamed("strategy");
@@ -71,7 +71,8 @@ bool AllMeaningful(const Combination& combination) {
   return true;
 }
 
-// Jobs of so many coverings, each with other values for what of Triples() none of them has.
+// Jobs of the given number of coverings, each with other values, for those of Triples() that none
+// of these has.
 std::vector<Combination> MissingTriples(int coverings) {
   std::vector<Combination> made;
   for (const Values& values : Triples()) {
@@ -88,7 +89,7 @@ std::vector<Combination> MissingTriples(int coverings) {
   return made;
 }
 
-// Of covering n; of one more, what all of them lack.
+// The combinations of covering n; for n = kCoverings, those that all coverings lack.
 const std::vector<Combination>& Combinations(int n) {
   if (n < kCoverings) return Covering(n);
   static const auto& missing = *new std::vector<Combination>(
@@ -105,7 +106,7 @@ TEST(Pairwise, CoversEveryMeaningfulPairAndNoOther) {
     return !(a == 0 && i == 2 && b == 4 && j == 1) && !(a == 1 && b == 2 && i == j);
   };
   const std::vector<Combination> all = CoverPairs(sizes, meaningful, 5);
-  EXPECT_LE(all.size(), 28u);  // The largest pair of axes has 20.
+  EXPECT_LE(all.size(), 28u);  // The largest pair of axes has 20 pairs.
   for (int32_t a = 0; a < 6; ++a) {
     for (int32_t b = a + 1; b < 6; ++b) {
       std::set<std::pair<int32_t, int32_t>> seen, wanted;
@@ -170,7 +171,7 @@ class Conformance : public testing::TestWithParam<int32_t> {
  protected:
   int32_t world() const { return GetParam(); }
 
-  // Whether rows ended in tasks.
+  // True if rows ended in tasks.
   static bool Run(const JobCase& job, bool cpu_kernel = false) {
     JobRunner runner(job);
     EXPECT_TRUE(runner.RunAndJudge(DelayedGroup(job.plan.world_size),
@@ -178,7 +179,7 @@ class Conformance : public testing::TestWithParam<int32_t> {
     return runner.EndsRows();
   }
 
-  // All jobs on this many ranks.
+  // Runs all jobs on this number of ranks.
   void RunAll(Operation operation) {
     const int32_t ranks = AxisNamed("ranks");
     int64_t jobs = 0, ended = 0;
@@ -203,8 +204,8 @@ TEST_P(Conformance, Forward) { RunAll(Operation::kForward); }
 
 TEST_P(Conformance, Gradients) { RunAll(Operation::kGradients); }
 
-// Every way to share heads out: those that the ranks do not divide, fewer key/value heads than
-// ranks, whole heads and units, every grid.
+// Every head partition: heads that the ranks do not divide, fewer key/value heads than ranks, whole
+// heads and units, every grid.
 TEST_P(Conformance, HeadsOfAnyNumber) {
   constexpr int32_t kHeads[][2] = {{6, 3}, {2, 1}, {8, 1}, {5, 5}, {7, 7}, {12, 4}};
   const std::vector<PlanOptions> plans = TestPlans(world());
@@ -233,7 +234,7 @@ TEST_P(Conformance, HeadsOfAnyNumber) {
 INSTANTIATE_TEST_SUITE_P(Ranks, Conformance, testing::Range(1, 9),
                          [](const auto& info) { return absl::StrCat("W", info.param); });
 
-// At a size at which the yardstick of the budget is steady.
+// At a size at which the budget's naive error is steady.
 TEST(ConformanceOverGloo, EveryStrategyForwardAndBackward) {
   for (const int32_t world :
        kSanitized ? std::vector<int32_t>{3} : std::vector<int32_t>{2, 3, 4, 5, 7}) {

@@ -1,4 +1,4 @@
-// What failures cost: a rank its result, its peers theirs, or the group its communicator.
+// Effects of failures: on a rank's result, on its peers' results, or on the group's communicator.
 
 #include <memory>
 #include <string>
@@ -35,7 +35,7 @@ TEST(Executor, WhereOnlyInputsTravelAFailedKernelCostsOnlyItsOwnRank) {
   EXPECT_TRUE(JobRunner(RingJob(3)).RunAndJudge(group, Reference));
 }
 
-// What the failed rank sends is whatever its memory held: nobody may take it for a result.
+// A failed rank sends undefined memory, which no rank may use as a result.
 TEST(Executor, WhereResultsTravelAFailedKernelCostsAllRanksTheirs) {
   Group group = NewGroup(2);
   ASSERT_FALSE(group.empty());
@@ -111,7 +111,8 @@ TEST(Executor, ALostPeerEndsTheRun) {
   }
 }
 
-// A rank whose device is lost may lose its peers over it: why its process has to end is the fault.
+// A rank with a lost device may lose its peers because of it. The reported cause is the device
+// fault.
 TEST(Executor, AFaultOfTheDeviceIsToldThoughPeersAreLostToo) {
   Group faulty = OneThatFails(3);
   JobRunner runner(RingJob(3));
@@ -158,7 +159,7 @@ TEST(Executor, AFaultOfTheDeviceCostsTheResult) {
   EXPECT_FALSE(executor.communicator_failed());
   device.status = absl::OkStatus();
   EXPECT_EQ(executor.CopyOut(runner.rank(0).staged()).code(), StatusCode::kInternal);
-  runner.rank(0).MakeExecutor(OptionsOf(&kernel, nullptr));  // Before the device goes.
+  runner.rank(0).MakeExecutor(OptionsOf(&kernel, nullptr));  // Made before the device is destroyed.
 }
 
 TEST(Executor, AFaultOfTheDeviceIsNotLostBehindAnotherFailure) {
@@ -175,7 +176,8 @@ TEST(Executor, AFaultOfTheDeviceIsNotLostBehindAnotherFailure) {
   const absl::Status ran = executor.Run({0, 1});
   EXPECT_TRUE(IsDeviceFault(ran)) << ran;
   EXPECT_TRUE(IsDeviceFault(executor.CopyOut(runner.rank(0).staged())));
-  runner.rank(0).MakeExecutor(OptionsOf(&failing, nullptr));  // Before the device goes.
+  // Made before the device is destroyed.
+  runner.rank(0).MakeExecutor(OptionsOf(&failing, nullptr));
 }
 
 }  // namespace

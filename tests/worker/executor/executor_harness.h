@@ -28,7 +28,7 @@ inline JobCase RingJob(int32_t world) {
   return job;
 }
 
-// Gives rank r's executor to body(r), with an executor per rank made from options(r).
+// Calls body(r) with rank r's executor, made from options(r).
 inline std::vector<absl::Status> RunBodies(
     JobRunner& runner, const std::function<Executor::Options(int32_t)>& options,
     const std::function<absl::Status(int32_t, Executor&)>& body) {
@@ -47,7 +47,7 @@ inline Executor::Options OptionsOf(AttentionKernel* kernel, Communicator* commun
   return options;
 }
 
-// Whose queue can fail.
+// A device whose Synchronize can fail.
 class ProbeDevice final : public Device {
  public:
   absl::StatusOr<DeviceMemory> Allocate(int64_t bytes) override { return host_->Allocate(bytes); }

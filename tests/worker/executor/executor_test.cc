@@ -1,5 +1,4 @@
-// What the executor does beside computing: segments, cancellation, preparation. What failures cost:
-// executor_failures_test.cc.
+// The executor's segments, cancellation and preparation. Failures: executor_failures_test.cc.
 
 #include "worker/executor/executor.h"
 
@@ -18,8 +17,8 @@ namespace {
 
 using absl::StatusCode;
 
-// Rank 1 is stopped in the middle of a segment: it runs on without computing, the other ranks
-// finish theirs; then the group runs another job.
+// Rank 1 is stopped in the middle of a segment. It continues without computing, and the other ranks
+// finish. Then the group runs another job.
 TEST(Executor, AStoppedRankKeepsStep) {
   Group group = NewGroup(4);
   ASSERT_FALSE(group.empty());
@@ -53,7 +52,7 @@ TEST(Executor, AStoppedRankKeepsStep) {
   EXPECT_TRUE(JobRunner(RingJob(4)).RunAndJudge(group, Reference));
 }
 
-// A kernel that has something to make before messages are under way.
+// A kernel that has to prepare before messages are in transit.
 class PreparingKernel final : public AttentionKernel {
  public:
   explicit PreparingKernel(std::function<absl::Status()> prepare) : prepare_(std::move(prepare)) {}
@@ -82,7 +81,7 @@ class PreparingKernel final : public AttentionKernel {
   ReferenceKernel inner_;
 };
 
-// Tells when a step's messages start.
+// Records when a step's messages start.
 class Watched final : public ForwardingCommunicator {
  public:
   Watched(Communicator* inner, std::function<void()> starts)
@@ -104,7 +103,7 @@ TEST(Executor, PreparesASegmentBeforeItsMessages) {
   Group group = NewGroup(3);
   ASSERT_FALSE(group.empty());
   JobRunner runner(RingJob(3));
-  std::vector<int> calls(3);  // Of Prepare, by rank.
+  std::vector<int> calls(3);  // Calls of Prepare, by rank.
   std::vector<std::unique_ptr<PreparingKernel>> kernels;
   std::vector<std::unique_ptr<Watched>> watched;
   for (int32_t r = 0; r < 3; ++r) {
@@ -174,7 +173,7 @@ TEST(Executor, WaitsForItsDeviceAtTheEndOfASegmentAndBeforeItGoes) {
   Executor::Options options = OptionsOf(&kernel, nullptr);
   options.device = &device;
   runner.rank(0).MakeExecutor(options);
-  device.waits = 0;  // What the arena is filled with has been waited for.
+  device.waits = 0;  // Filling the arena has been waited for.
   ASSERT_TRUE(runner.rank(0).executor()->CopyIn(runner.rank(0).staged()).ok());
   EXPECT_EQ(device.waits, 0);
   ASSERT_TRUE(runner.rank(0).executor()->Run({0, 1}).ok());
@@ -233,7 +232,7 @@ TEST(Executor, SegmentsRunInOrder) {
   EXPECT_TRUE(executor.CopyOut(runner.rank(0).staged()).ok());
 }
 
-// A job of fewer ranks than its group has: the surplus takes no part.
+// A job with fewer ranks than its group: the surplus ranks take no part.
 TEST(Executor, AGroupMayBeLargerThanTheJob) {
   Group group = NewGroup(4);
   ASSERT_FALSE(group.empty());

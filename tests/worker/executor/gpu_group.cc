@@ -71,7 +71,7 @@ testing::AssertionResult GpuGroup::RunAndLook(JobCase job, std::shared_ptr<const
     const absl::Status status = Form();
     if (!status.ok()) return testing::AssertionFailure() << "no new group: " << status;
   }
-  // A block that stays in staging is a fault of a device that cannot read it.
+  // A device that cannot read staging must have no block there.
   job.reads_staging = devices_[0]->reads_staging();
   job.ends_rows = kernels_[0]->ends_rows();
   JobRunner runner(job, std::move(inputs));

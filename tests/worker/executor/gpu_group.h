@@ -15,12 +15,12 @@
 
 namespace annulus {
 
-// The ranks of a group on one GPU (or its stand-in), as threads of this process: each has queues, a
-// kernel and a communicator of its own.
+// The ranks of a group on one GPU (or its stand-in), as threads of this process. Each has its own
+// queues, kernel and communicator.
 class GpuGroup {
  public:
   using MakeKernel = std::function<absl::StatusOr<std::unique_ptr<AttentionKernel>>(CudaDevice*)>;
-  // Not yet connected, by rank; they borrow the devices.
+  // By rank, not connected. They borrow the devices.
   using MakeCommunicators =
       std::function<absl::StatusOr<Group>(const std::vector<CudaDevice*>& devices)>;
 
@@ -29,28 +29,27 @@ class GpuGroup {
                                                           const MakeKernel& make_kernel,
                                                           const MakeCommunicators& communicators);
 
-  // Copies between queues of one GPU instead of NCCL.
+  // Communicators that copy between queues of one GPU instead of using NCCL.
   static absl::StatusOr<Group> Copying(const std::vector<CudaDevice*>& devices);
 
-  // Runs and judges a job of at most as many ranks, whose programs are as the devices and kernels
-  // say. After one that failed, whose messages may still be on their way, the next has a group of
-  // its own.
+  // Runs and checks a job of at most `ranks` ranks, with programs for the devices and kernels.
+  // After a failed job, whose messages may still be in transit, the next job gets a new group.
   testing::AssertionResult Run(const JobCase& job, absl::Duration step_timeout = absl::Seconds(30));
-  // The same of a job with these inputs, and its bits in place of the judgement.
+  // Like Run with these inputs, but returns the bits instead of checking them.
   testing::AssertionResult RunForBits(const JobCase& job, std::shared_ptr<const JobInputs> inputs,
                                       absl::Duration step_timeout, Bits* bits);
 
-  // Of the last job that Run ran.
+  // For the last job of Run.
   const ExecutionStats& stats(int32_t rank) const { return stats_[rank]; }
   CudaDevice* device(int32_t rank) { return devices_[rank].get(); }
   AttentionKernel* kernel(int32_t rank) { return kernels_[rank].get(); }
-  // Null in a group of one.
+  // nullptr in a group of one.
   Communicator* communicator(int32_t rank) { return group_.empty() ? nullptr : group_[rank].get(); }
 
  private:
   absl::Status Form();
   using Look = std::function<testing::AssertionResult(const JobRunner& runner)>;
-  // Looks at a job that has run.
+  // Calls `look` on a job that has run.
   testing::AssertionResult RunAndLook(JobCase job, std::shared_ptr<const JobInputs> inputs,
                                       absl::Duration step_timeout, const Look& look);
   testing::AssertionResult RunOnce(JobRunner& runner, const JobCase& job,

@@ -15,9 +15,9 @@
 namespace annulus {
 namespace {
 
-// Memory beside the arena that must stay as it is, on both sides.
+// Memory on both sides of the arena that must not change.
 constexpr int64_t kFence = 256;
-// NaN in every format, so that a read of what nobody wrote shows.
+// NaN in every format, so that reads of unwritten memory show.
 constexpr std::byte kUnwritten{0xff};
 
 std::vector<std::byte> BytesOfTensor(const AttentionSpec& spec, const TensorInfo& tensor,
@@ -53,7 +53,7 @@ std::vector<std::byte> BytesOfTensor(const AttentionSpec& spec, const TensorInfo
   }
 }
 
-// The rows of `shard` out of the packed tensor; kUnwritten for an output.
+// The rows of `shard` from the packed tensor; kUnwritten for an output.
 std::vector<std::byte> Scatter(const TensorInfo& tensor, const Shard& shard,
                                const std::vector<std::byte>& packed) {
   const RowMap& rows = shard.rows(tensor.rows);
@@ -65,7 +65,7 @@ std::vector<std::byte> Scatter(const TensorInfo& tensor, const Shard& shard,
   return bytes;
 }
 
-// States whose rows begin and end in tasks.
+// Partials whose rows begin and end in tasks.
 std::set<int32_t> EndedStates(const RankSchedule& schedule) {
   std::set<int32_t> states;
   for (const Step& step : schedule.steps)
@@ -74,7 +74,7 @@ std::set<int32_t> EndedStates(const RankSchedule& schedule) {
   return states;
 }
 
-// Of the arena, from its beginning: those states have only rows that cross from task to task.
+// The first part of the arena: those partials have only rows that continue from task to task.
 int64_t BytesToUse(const RankProgram& program) {
   const std::set<int32_t> ended = EndedStates(program.schedule);
   int64_t bytes = 0;

@@ -21,50 +21,50 @@
 
 namespace annulus {
 
-// A job and how to run it.
+// A job, and how to run it.
 struct JobCase {
   AttentionSpec spec;
   Execution execution;  // Resolved.
   PlanOptions plan;
-  int32_t parts = 1;           // Each step is split into this many.
-  int32_t segments = 1;        // At most.
-  uint64_t seed = 1;           // Of the inputs.
-  bool reads_staging = false;  // As of the device.
-  bool ends_rows = false;      // As of the kernel.
+  int32_t parts = 1;           // Parts of each step.
+  int32_t segments = 1;        // The most segments.
+  uint64_t seed = 1;           // Seed of the inputs.
+  bool reads_staging = false;  // From the device.
+  bool ends_rows = false;      // From the kernel.
 };
 
 std::string Describe(const JobCase& job);
 
-// One sequence of q_len × kv_len rows, 4 query and 2 key/value heads of 8 and 12 dimensions.
+// One sequence of q_len × kv_len rows, 4 query heads and 2 key/value heads, dimensions 8 and 12.
 AttentionSpec SmallSpec(DataType dtype, int64_t q_len, int64_t kv_len);
 
-// The numbers of a job, however it is run. To make them takes longer than most jobs run.
+// The numbers of a job, independent of its execution. Making them takes longer than most jobs run.
 struct JobInputs {
   reference::Input input;
-  reference::Upstream upstream;  // Of gradients.
-  // All rows of each of TensorTable(spec); nothing for outputs.
+  reference::Upstream upstream;  // For gradients.
+  // All rows of each tensor of TensorTable(spec). Empty for outputs.
   std::vector<std::vector<std::byte>> tensors;
 };
 std::shared_ptr<const JobInputs> MakeInputs(const AttentionSpec& spec, uint64_t seed);
 
-// What one rank holds for a job: its program, staged rows and arena.
+// One rank's program, staged rows and arena of a job.
 class RankJob {
  public:
   RankJob(const JobCase& job, int32_t rank, const JobInputs& inputs);
 
-  // Null after a program that could not be made: status() says why.
+  // nullptr if the program could not be made; status() has the error.
   Executor* executor() { return executor_.get(); }
   const absl::Status& status() const { return status_; }
   const RankProgram& program() const { return *program_; }
   const StagedTensors& staged() const { return staged_; }
-  // Options that are not ours to fill are taken from `options`; its device outlives this.
+  // Fills its own options; takes the others from `options`, whose device must outlive this.
   void MakeExecutor(Executor::Options options);
   // Copies in, runs all segments, copies out.
   absl::Status RunAll(int32_t segments);
-  // Whether no byte beside the arena was written, and the arena was used up to its end.
+  // True if no byte beside the arena was written, and the arena was used up to its end.
   testing::AssertionResult UsedExactlyItsArena() const;
   testing::AssertionResult LeftItsInputsAlone() const;
-  // The bytes of its rows of each output, by tensor; nothing for inputs.
+  // The bytes of its rows of each output, by tensor. Empty for inputs.
   std::vector<std::vector<std::byte>> Outputs() const;
 
  private:
@@ -72,7 +72,7 @@ class RankJob {
   std::shared_ptr<const RankProgram> program_;
   std::unique_ptr<Device> device_ = MakeHostDevice();
   std::vector<std::vector<std::byte>> tensors_;
-  std::vector<std::vector<std::byte>> inputs_;  // Of the tensors, as they were given.
+  std::vector<std::vector<std::byte>> inputs_;  // A copy of the original inputs.
   StagedTensors staged_;
   Device* arena_device_ = nullptr;
   DeviceMemory memory_;
@@ -85,23 +85,22 @@ using KernelFactory = std::function<std::unique_ptr<AttentionKernel>()>;
 class JobRunner {
  public:
   explicit JobRunner(const JobCase& job) : JobRunner(job, MakeInputs(job.spec, job.seed)) {}
-  // `inputs` are those of the spec, for all runs of it.
+  // `inputs` belong to the spec, and may be shared by all runs of it.
   JobRunner(const JobCase& job, std::shared_ptr<const JobInputs> inputs);
-  // Whether rows of some rank begin and end in tasks.
+  // True if rows of some rank begin and end in tasks.
   bool EndsRows() const;
 
-  // Runs the job by one thread a rank on `group` (may be larger than the job's world; the surplus
-  // does nothing), and looks whether each rank used exactly the memory of its plan and wrote to no
-  // input.
+  // Runs the job on `group`, one thread per rank. The group may be larger than the job; the surplus
+  // ranks do nothing. Checks that each rank used exactly its plan's memory and wrote to no input.
   testing::AssertionResult Run(Group& group, const KernelFactory& make_kernel);
-  // The same, and judges the answer.
+  // Like Run; also checks the answer.
   testing::AssertionResult RunAndJudge(Group& group, const KernelFactory& make_kernel);
-  // The answer of a job that has run, by the reference.
+  // Compares the answer of a job that has run with the reference.
   testing::AssertionResult Judge() const;
 
   RankJob& rank(int32_t r) { return *ranks_[r]; }
   int32_t ranks() const { return static_cast<int32_t>(ranks_.size()); }
-  // The first rank whose program could not be made.
+  // The error of the first rank whose program could not be made.
   absl::Status status() const;
   // The job's output, gathered from all ranks' staging.
   reference::Answer Gathered() const;

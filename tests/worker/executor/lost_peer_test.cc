@@ -1,5 +1,5 @@
-// Any rank may be lost at any of its messages, whatever the strategy: nobody waits for it for ever,
-// and nobody takes for a result what is none.
+// Any rank may be lost at any of its messages, in every strategy: no rank waits for it for ever,
+// and no rank returns a wrong result.
 
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr int32_t kRanks = 4;
 
-// One of each strategy, both ways.
+// One job of each strategy, forward and backward.
 std::vector<JobCase> Jobs() {
   std::vector<JobCase> jobs;
   for (const Operation operation : {Operation::kForward, Operation::kGradients}) {
@@ -37,14 +37,14 @@ std::vector<JobCase> Jobs() {
   return jobs;
 }
 
-// What a rank has when it ends.
+// The state of a rank at its end.
 struct RankEnd {
   absl::Status status;
   std::vector<std::vector<std::byte>> outputs;
 };
 
-// Runs the job by ranks in a group of which `lost` fails at its message `at` (0: nobody); whether
-// it came so far.
+// Runs the job in a group in which `lost` fails at its message `at` (0: no failure). True if it got
+// that far.
 bool RunLosing(const JobCase& job, const std::shared_ptr<const JobInputs>& inputs, int32_t lost,
                int64_t at, std::vector<RankEnd>* ends) {
   Faults faults;

@@ -1,6 +1,6 @@
 // No strategy drops an option of masks, scores, weights, outputs or arithmetic, forward or
-// backward: setting it changes the answer, to the one that is right; and dropout is the same for
-// every strategy, layout and number of ranks.
+// backward: the option changes the answer to the correct one. Dropout is the same for every
+// strategy, layout and number of ranks.
 
 #include <algorithm>
 #include <cmath>
@@ -29,7 +29,7 @@ struct Option {
   std::string name;
   std::function<void(AttentionSpec*)> set;
   bool changes_out = true, changes_lse = true;
-  bool changes_gradients = true;  // dq, dk and dv.
+  bool changes_gradients = true;  // Gradients dq, dk and dv.
 };
 
 AttentionSpec BaseSpec() {
@@ -76,7 +76,7 @@ std::vector<Option> MaskOptions() {
          mask.query_heads = {2};
          spec->masks.push_back(mask);
        }},
-      {"documents",  // As many rows.
+      {"documents",  // The same number of rows as without documents.
        [](AttentionSpec* spec) {
          const Sequence whole = spec->sequences[0];
          Sequence begin = whole, end = whole;
@@ -119,7 +119,7 @@ std::vector<Option> ScoreOptions() {
   };
 }
 
-// Of forward jobs alone.
+// Only for forward jobs.
 std::vector<Option> OutputOptions() {
   return {
       {"lse-base-2", [](AttentionSpec* spec) { spec->outputs.lse_base = LseBase::k2; }, false},
@@ -127,7 +127,7 @@ std::vector<Option> OutputOptions() {
   };
 }
 
-// Those of an operation, and all of scores and outputs at once.
+// The options of an operation, and all options of scores and outputs at once.
 std::vector<Option> OptionsOf(Operation operation) {
   std::vector<Option> of_scores = ScoreOptions();
   if (operation == Operation::kForward) {
@@ -143,10 +143,10 @@ std::vector<Option> OptionsOf(Operation operation) {
 
 struct Way {
   Strategy strategy;
-  bool units = false;  // All ranks exchange heads, by units where there are not as many for each.
+  bool units = false;  // All ranks exchange heads; by units if there are too few heads.
 };
 
-// The job, right; by the path of this CPU where `isa` is nullptr.
+// Runs the job and checks its answer. If `isa` is nullptr: with the path of this CPU.
 std::unique_ptr<JobRunner> RunJob(const AttentionSpec& spec, const Way& way, Layout layout,
                                   int32_t ranks, bool bf16_partials = false,
                                   const TileIsa* isa = nullptr) {
@@ -212,7 +212,7 @@ TEST_P(OptionsOfJobs, SettingOneChangesTheAnswerAndIsRight) {
     option.set(&spec);
     const reference::Answer changed = Solve(spec, GetParam(), Layout::kZigzag, kRanks);
     EXPECT_EQ(changed.max_logit.empty(), !spec.outputs.max_logit);
-    // Another layout merges in another order: what does not change does so but for rounding.
+    // Another layout merges in another order, so unchanged values are equal only up to rounding.
     const float out = Apart(changed.out, base.out), lse = Apart(changed.lse, base.lse);
     EXPECT_EQ(out > 1e-3f, option.changes_out) << out;
     EXPECT_EQ(lse > 1e-3f, option.changes_lse) << lse;
@@ -234,7 +234,7 @@ TEST_P(OptionsOfJobs, SettingOneChangesTheGradientsAndIsRight) {
     const reference::GradientAnswer changed = solve(spec, Layout::kZigzag);
     EXPECT_EQ(Apart(changed.dq, base.dq) > 1e-3f, option.changes_gradients);
     EXPECT_EQ(Apart(changed.dk, base.dk) > 1e-3f, option.changes_gradients);
-    // Of values, whose gradient is of the weights alone.
+    // dv depends only on the weights.
     EXPECT_EQ(Apart(changed.dv, base.dv) > 1e-3f, option.changes_gradients);
     const auto largest = [](const std::vector<float>& of) {
       return of.empty() ? 0 : Apart(of, std::vector<float>(of.size()));
@@ -246,7 +246,7 @@ TEST_P(OptionsOfJobs, SettingOneChangesTheGradientsAndIsRight) {
   const reference::GradientAnswer of_lse = solve(base_spec, Layout::kZigzag);
   EXPECT_GT(Apart(of_lse.dq, base.dq), 1e-3f);
   EXPECT_GT(Apart(of_lse.dk, base.dk), 1e-3f);
-  EXPECT_LT(Apart(of_lse.dv, base.dv), 1e-3f);  // LSE knows no values.
+  EXPECT_LT(Apart(of_lse.dv, base.dv), 1e-3f);  // The LSE does not depend on values.
 }
 
 TEST_P(OptionsOfJobs, TypesOfOutputsAreFollowed) {
@@ -296,7 +296,7 @@ TEST_P(OptionsOfJobs, DropoutIsTheSameForAnyLayoutAndNumberOfRanks) {
 TEST_P(OptionsOfJobs, AnotherSeedOfDropoutChangesTheAnswerAndIsRight) {
   AttentionSpec one = BaseSpec(), other = one;
   one.dropout = Dropout{0.25, 3};
-  other.dropout = Dropout{0.25, uint64_t{1} << 32 | 3};  // All of its 64 bits count.
+  other.dropout = Dropout{0.25, uint64_t{1} << 32 | 3};  // All 64 bits of the seed count.
   const auto out = [](const AttentionSpec& spec) {
     return Solve(spec, GetParam(), Layout::kZigzag, kRanks).out;
   };
@@ -311,7 +311,7 @@ TEST_P(OptionsOfJobs, AnotherSeedOfDropoutChangesTheAnswerAndIsRight) {
   EXPECT_GT(Apart(a.dv, b.dv), 1e-3f);
 }
 
-// An option of the execution: of the strategies that send partials, judged by its wider budget.
+// An option of the execution, for strategies that send partials, with its wider budget.
 TEST(OptionsOfExecutions, PartialsInBf16ChangeOutputsNotLseAndTheBytesPredicted) {
   for (const Strategy strategy : {Strategy::kRingPassQ, Strategy::kTree}) {
     for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {

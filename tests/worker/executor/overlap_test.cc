@@ -1,4 +1,4 @@
-// Measures time: runs alone.
+// Measures time, so it runs alone.
 
 #include <algorithm>
 #include <atomic>
@@ -17,10 +17,10 @@ namespace {
 
 class ExecutorOverlap : public testing::TestWithParam<Strategy> {};
 
-constexpr int kAttempts = 5;  // The best one counts: others may have been held up.
+constexpr int kAttempts = 5;  // The best attempt counts, since others may be disturbed.
 
-// Runs a job over a link on which a step's transfer takes as long as its tasks. The larger part of
-// it that was seen on a rank, of the smaller of both times.
+// Runs a job over a link on which a step's transfer takes as long as its tasks. Returns the largest
+// exposed fraction of any rank, relative to the shorter of both times.
 void ExposedBehindTasks(Strategy strategy, double* exposed) {
   constexpr absl::Duration kStepTime = absl::Milliseconds(200);
   JobCase job;
@@ -62,7 +62,7 @@ void ExposedBehindTasks(Strategy strategy, double* exposed) {
   }
 }
 
-// Little of it shows.
+// Little of the transfer is exposed.
 TEST_P(ExecutorOverlap, TransfersHideBehindTasks) {
   double best = 1;
   for (int attempt = 0; attempt < kAttempts && best > 0.3; ++attempt) {
@@ -78,7 +78,8 @@ INSTANTIATE_TEST_SUITE_P(Strategies, ExecutorOverlap,
                          testing::Values(Strategy::kRingPassKv, Strategy::kAllGatherKv,
                                          Strategy::kRotateKv));
 
-// Both ranks of a group send each other `bytes` at once: the time until the later one has them.
+// Both ranks of a group send each other `bytes` at once. Returns the time until the later one has
+// received them.
 absl::Duration TimeOfExchange(Group& group, int64_t bytes) {
   const absl::Time begin = absl::Now();
   const auto statuses = RunRanks(2, [&](int32_t rank) -> absl::Status {
@@ -92,7 +93,7 @@ absl::Duration TimeOfExchange(Group& group, int64_t bytes) {
   return absl::Now() - begin;
 }
 
-// A large transfer over real sockets, behind a kernel that leaves the cores alone, as a GPU's does.
+// A large transfer over real sockets, during a kernel that uses no CPU, like a GPU's.
 TEST(ExecutorOverlapOverSockets, ALargeTransferHidesBehindTasks) {
   constexpr int64_t kRows = 1 << 17;
   JobCase job;
@@ -106,7 +107,7 @@ TEST(ExecutorOverlapOverSockets, ALargeTransferHidesBehindTasks) {
   for (int attempt = 0; attempt < kAttempts && best > 0.3; ++attempt) {
     Group group = ConnectedGroup(GlooGroup, 2);
     ASSERT_FALSE(group.empty());
-    TimeOfExchange(group, block);  // Pays for what new connections cost.
+    TimeOfExchange(group, block);  // Includes the cost of new connections.
     const absl::Duration transfer = TimeOfExchange(group, block);
     JobRunner runner(job);
     ASSERT_TRUE(runner.Run(group, [&] {

@@ -66,7 +66,8 @@ class Covering {
     return state_[static_cast<size_t>(first_[a] + i) * values_ + first_[b] + j];
   }
 
-  // Pairs of value i of axis a with those chosen that are missing yet; none: one is impossible.
+  // The number of missing pairs of value i of axis a with the chosen values; nullopt if one is
+  // impossible.
   std::optional<int64_t> Gain(const Combination& chosen, int32_t a, int32_t i) {
     int64_t gain = 0;
     for (int32_t b = 0; b < axes(); ++b) {
@@ -78,8 +79,8 @@ class Covering {
     return gain;
   }
 
-  // Axis by axis in a random order, the value that covers most; none where the axes before leave
-  // no value.
+  // Axis by axis in random order, chooses the value that covers most. nullopt if the earlier axes
+  // leave no value.
   std::optional<Combination> Complete(const Pair& pair) {
     Combination chosen(sizes_.size(), kOpen);
     chosen[pair.a] = pair.i;
@@ -117,7 +118,7 @@ class Covering {
 
   const std::vector<int32_t> sizes_;
   std::mt19937_64 random_;
-  std::vector<int32_t> first_;  // Of each axis' values among all.
+  std::vector<int32_t> first_;  // Index of each axis' first value among all values.
   int32_t values_ = 0;
   std::vector<State> state_;
   std::vector<Pair> missing_;  // At the start.

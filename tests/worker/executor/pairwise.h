@@ -10,12 +10,12 @@ namespace annulus {
 // One value of each axis.
 using Combination = std::vector<int32_t>;
 
-// Whether value `i` of axis `a` and value `j` of axis `b` can stand together; a < b.
+// True if value `i` of axis `a` and value `j` of axis `b` may be combined; a < b.
 using Meaningful = std::function<bool(int32_t a, int32_t i, int32_t b, int32_t j)>;
 
-// Combinations of axes with `sizes` values, all of whose pairs are meaningful, such that each
-// meaningful pair of values is in one of them: about as many as the two largest axes have pairs.
-// Same seed, same combinations. A pair that no combination can hold is left out.
+// Combinations for axes with `sizes` values. All their pairs are meaningful, and each meaningful
+// pair of values is in one of them, unless no combination can contain it. There are about as many
+// as the two largest axes have pairs. The same seed gives the same combinations.
 std::vector<Combination> CoverPairs(const std::vector<int32_t>& sizes, const Meaningful& meaningful,
                                     uint64_t seed);
 

@@ -1,4 +1,4 @@
-// The peak of a plan is what its ranks then use: by brute force, at every length.
+// The peak of a plan is what its ranks use, by brute force at every length.
 
 #include "absl/strings/str_cat.h"
 #include "tests/worker/executor/job_runner.h"
@@ -9,7 +9,7 @@ namespace {
 
 class PlanMemory : public testing::TestWithParam<int32_t> {};
 
-// Answers of so few rows are judged elsewhere.
+// Answers of so few rows are checked elsewhere.
 TEST_P(PlanMemory, IsWhatEveryLengthStrategyAndLayoutUses) {
   Group group = ConnectedGroup([](int32_t n) { return InProcessGroup(n, absl::ZeroDuration(), 1); },
                                GetParam());

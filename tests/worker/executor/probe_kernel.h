@@ -11,8 +11,7 @@
 
 namespace annulus {
 
-// The reference kernel with something to do before each call of Accumulate; its error is the
-// call's.
+// The reference kernel with a hook before each Accumulate; the hook's error becomes the call's.
 class ProbeKernel final : public AttentionKernel {
  public:
   explicit ProbeKernel(std::function<absl::Status()> before) : before_(std::move(before)) {}
@@ -35,7 +34,7 @@ class ProbeKernel final : public AttentionKernel {
   ReferenceKernel inner_;
 };
 
-// Work that takes `time` whatever the machine: it keeps its core busy, as a kernel does.
+// Busy work that takes `time` on any machine and occupies its CPU, as a kernel does.
 inline absl::Status BusyFor(absl::Duration time) {
   const absl::Time end = absl::Now() + time;
   while (absl::Now() < end) {

@@ -89,7 +89,7 @@ TEST(ProgramMemoTest, NothingLargeUnknownOrWrong) {
   request.parts_of_step = {2000, 1};
   const auto large = Of(&memo, request);
   EXPECT_GT(large->schedule.steps.size(), 1000u);
-  // A mask is two bytes of a spec, and an entry for each head of a program.
+  // A mask takes two bytes of a spec, and an entry for each head of a program.
   request = Request();
   request.spec.q_heads = 1024;
   request.spec.masks.resize(17);

@@ -1,5 +1,5 @@
-// Whole jobs where nothing is done when it is asked for: kernels, copies and transfers wait in the
-// queues of a GPU's stand-in, each for a random time.
+// Whole jobs in which nothing runs at once: kernels, copies and transfers wait in the queues of a
+// GPU's stand-in, each for a random time.
 
 #include <algorithm>
 #include <iostream>
@@ -31,13 +31,13 @@ constexpr absl::Duration kStepTimeout = absl::Seconds(20);
 // The reference kernel behind a device's queue.
 class QueuedKernel final : public AttentionKernel {
  public:
-  // `takes`: of an accumulation.
+  // `takes`: time of an accumulation.
   QueuedKernel(CudaStandIn* cuda, CudaDevice* device, absl::Duration takes)
       : cuda_(cuda), device_(device), takes_(takes) {}
 
   absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,
                           const KernelControl&) override {
-    // The stand-in's memory is the host's: a GPU would fault.
+    // The stand-in uses host memory; a GPU would fault.
     for (const KernelTask& task : tasks) {
       EXPECT_TRUE(task.q.apart == nullptr && task.kv.apart == nullptr) << "a block in staging";
     }
@@ -69,10 +69,10 @@ class QueuedKernel final : public AttentionKernel {
   ReferenceKernel inner_;
 };
 
-// A stand-in of a GPU, with what moves messages on it, and the ranks of one group.
+// A stand-in of a GPU, with the message transport on it, and the ranks of one group.
 class StandInGroup {
  public:
-  // `kernel_time`: of an accumulation; `transfer_time`: of a step's messages, by NCCL.
+  // `kernel_time`: of an accumulation; `transfer_time`: of a step's messages over NCCL.
   StandInGroup(bool nccl, int32_t ranks, absl::Duration kernel_time = absl::ZeroDuration(),
                absl::Duration transfer_time = absl::ZeroDuration())
       : cuda_(CudaOptions()) {
@@ -146,7 +146,7 @@ TEST_P(QueuedDevice, AJobThatFailsLeavesTheNextAlone) {
   EXPECT_TRUE(group.Run(job));
 }
 
-// By which virtual ranks on a GPU are compared.
+// The jobs with which virtual ranks on a GPU are compared.
 TEST_P(QueuedDevice, AJobsBitsAreThoseOfTheHost) {
   for (const auto& [name, job] : SmallFoldingJobs()) {
     if (job.spec.dtype != DataType::kFp32) continue;
@@ -160,7 +160,7 @@ TEST_P(QueuedDevice, AJobsBitsAreThoseOfTheHost) {
   }
 }
 
-// The share of a ring's time in which rank 0's kernels were done and its messages were not.
+// The fraction of a ring's time in which rank 0's kernels were done and its messages were not.
 double ExposedShare(absl::Duration kernel_time, absl::Duration transfer_time) {
   JobCase job;
   job.spec = SmallSpec(DataType::kFp32, 24, 24);
@@ -173,15 +173,15 @@ double ExposedShare(absl::Duration kernel_time, absl::Duration transfer_time) {
   return absl::FDivDuration(stats.exposed_communication, stats.running);
 }
 
-// From its second step on, a Join begins with kernels of steps before in front of the messages.
-// Threads that were late make a share greater, or less, so the best of some runs counts.
+// From its second step on, a Join begins with earlier kernels queued before the messages. Late
+// threads change the fraction, so the best of several runs counts.
 TEST(QueuedDeviceStats, WhatWaitsForKernelsIsNotExposed) {
   constexpr int kRuns = 10;
   double hidden = 1, exposed = 0;
   for (int run = 0; run < kRuns && hidden > 0.1; ++run)
     hidden = std::min(hidden, ExposedShare(absl::Milliseconds(40), absl::ZeroDuration()));
   EXPECT_LE(hidden, 0.1);
-  // Two messages of 40 ms behind 5 ms of computing each, then 5 ms of computing.
+  // Two messages of 40 ms after 5 ms of computing each, then 5 ms of computing.
   for (int run = 0; run < kRuns && exposed < 0.5; ++run)
     exposed = std::max(exposed, ExposedShare(absl::Milliseconds(5), absl::Milliseconds(40)));
   EXPECT_GE(exposed, 0.5);

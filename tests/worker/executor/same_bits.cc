@@ -40,7 +40,7 @@ void SetGradients(JobCase* job) {
   job->spec.gradients.d_lse = true;
 }
 
-// Heads 1 and up see chunks.
+// Heads from 1 on see chunks.
 void SetMaskOfHeads(JobCase* job) {
   Mask chunks = job->spec.masks[0];
   chunks.chunk = 190;

@@ -19,7 +19,7 @@ KernelTask RowsOfHeads(int64_t q_begin, int64_t q_end, int32_t heads) {
   return bound;
 }
 
-// 4 query heads, of which `classes` see their own windows.
+// 4 query heads, `classes` of which have separate windows.
 AttentionSpec Windows(int32_t classes) {
   AttentionSpec spec = SmallSpec(DataType::kFp32, 5000, 5000);
   for (int32_t head = 0; head < classes; ++head) {
@@ -114,7 +114,7 @@ class Counting final : public AttentionKernel {
 
 class CutJobs : public testing::TestWithParam<bool> {
  protected:
-  // The outputs of a job on one rank; how many calls its kernel had.
+  // The outputs of a job on one rank, and the number of its kernel calls.
   static std::vector<std::vector<std::byte>> Run(const JobCase& job, int64_t max_call_intervals,
                                                  int* calls) {
     JobRunner runner(job);

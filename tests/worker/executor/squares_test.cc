@@ -1,5 +1,5 @@
-// Long steps whose parts are squares of a task (attention/schedule/passes/segment_steps.h), judged
-// by the reference: the shortest jobs that are cut at keys.
+// Long steps whose parts are squares of a task (attention/schedule/passes/segment_steps.h),
+// compared with the reference: the shortest jobs that are split at keys.
 
 #include <algorithm>
 #include <memory>
@@ -25,7 +25,7 @@ JobCase LongJob(DataType dtype) {
   return job;
 }
 
-// Tasks of all ranks that have only the last of a shard's keys.
+// The number of tasks of all ranks with only the last of a shard's keys.
 int64_t CutsAtKeys(JobRunner& runner, int64_t keys_of_shard) {
   int64_t cuts = 0;
   for (int32_t r = 0; r < runner.ranks(); ++r) {
@@ -57,7 +57,7 @@ TEST(SquaresTest, AForwardJobIsRight) {
   }
 }
 
-// All rows see the first rank's keys whole.
+// All rows see all keys of the first rank.
 TEST(SquaresTest, ACausalJobIsRight) {
   JobCase job = LongJob(DataType::kFp32);
   job.spec.masks.resize(1);
@@ -65,8 +65,8 @@ TEST(SquaresTest, ACausalJobIsRight) {
   ExpectRightInSquares(job);
 }
 
-// States of rows are finished part by part, and of the first rank's keys only the last ones are
-// sent (attention/schedule/passes/split_buffers.h).
+// Partials are finished part by part, and only the last of the first rank's keys are sent
+// (attention/schedule/passes/split_buffers.h).
 TEST(SquaresTest, AJobWithAWindowIsRight) {
   JobCase job = LongJob(DataType::kBf16);
   job.spec.sequences[0] = {26000, 26000, "", 0, 0};
@@ -84,7 +84,7 @@ TEST(SquaresTest, AJobWithAWindowIsRight) {
   EXPECT_GE(runner.rank(0).program().schedule.outputs.size(), 3u);
 }
 
-// Of its two passes that for queries is cut.
+// Its pass for queries is split.
 TEST(SquaresTest, DeterministicGradientsAreRight) {
   JobCase job = LongJob(DataType::kFp32);
   job.spec.operation = Operation::kGradients;

@@ -5,8 +5,8 @@
 
 namespace annulus {
 
-// The AMX path where the CPU has it; elsewhere the same source with emulated tiles, some twenty
-// times as slow, where the CPU has AVX-512 with bf16, but not under sanitizers. nullptr else.
+// The AMX path if the CPU has AMX. Otherwise the same source with emulated tiles, about twenty
+// times as slow, if the CPU has AVX-512 with bf16; not under sanitizers. Otherwise nullptr.
 const TileIsa* AmxOrEmulation();
 
 }  // namespace annulus

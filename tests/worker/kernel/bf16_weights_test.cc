@@ -1,4 +1,4 @@
-// What the steps of paths that multiply bf16 numbers make of scores and weights, a step alone.
+// Single steps of the paths that multiply bf16 numbers: scores to weights.
 
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr int kDim = 32;
-constexpr int kRows = 16;  // That a tile of AMX has room for.
+constexpr int kRows = 16;  // The number of rows of an AMX tile.
 
 uint16_t Bf16(float number) {
   uint32_t bits;
@@ -65,7 +65,7 @@ class Bf16WeightsTest : public testing::TestWithParam<std::string> {
     return scores_;
   }
 
-  // Values of so many keys; that of column c is key % 11 + c.
+  // Packs values of `keys` keys; that of column c is key % 11 + c.
   void PackValues(int keys) {
     std::vector<uint16_t> rows;
     for (int key = 0; key < keys; ++key)
@@ -117,7 +117,7 @@ TEST_P(Bf16WeightsTest, AreNearlyExactAndTheirSumIsMoreSo) {
   }
 }
 
-// The first scores that a row sees may be all: of one key it is 1, whatever its score.
+// A row may see no later keys. With one key its weight is 1, whatever its score.
 TEST_P(Bf16WeightsTest, OfTheFirstBlockAreExact) {
   for (const float top : {0.0f, 3.3f, -77.7f, 1e4f, 1e30f}) {
     std::vector<float> scores = Falling(10, std::fabs(top) < 100 ? top : 0);
@@ -130,7 +130,7 @@ TEST_P(Bf16WeightsTest, OfTheFirstBlockAreExact) {
   }
 }
 
-// Scale, reference and log2(e) in one multiply-add would lose what is left of the largest score.
+// Scale, reference and log2(e) in one multiply-add would lose the remainder of the largest score.
 TEST_P(Bf16WeightsTest, OfTheMaximumAreExact) {
   for (const float top : {0.3f, 30.1f, 101.8f, -300.8f, 724.1f, 1021.1f, -1500.0f, 1e6f, 1e30f}) {
     const std::vector<float> scores(kKeyBlock, top);
@@ -180,7 +180,7 @@ TEST_P(Bf16WeightsTest, AreRoundedToTheNearest) {
   for (const auto& [weight, rounded] : std::vector<std::array<float, 2>>{
            {1.0f + 0x1.8p-8f, 1 + 0x1p-7f},
            {1.0f + 0x1.ffp-9f, 1},
-           {1.0f + 0x1p-8f, 1 + 0x1p-7f},  // A half goes away from zero.
+           {1.0f + 0x1p-8f, 1 + 0x1p-7f},  // A half is rounded away from zero.
            {1.0f + 0x1.8p-7f, 1 + 0x1p-6f},
            {0x1.ffp0f, 2},
            {0, 0}}) {
@@ -194,7 +194,7 @@ TEST_P(Bf16WeightsTest, AreRoundedToTheNearest) {
   }
 }
 
-// Whatever bits a NaN has: a bias may bring any.
+// For all bits of NaN, since a bias may contain any.
 TEST_P(Bf16WeightsTest, ThatAreNotFiniteStayWhatTheyAre) {
   PackValues(kKeyBlock);
   for (const uint32_t bits : {0x7fffffffu, 0xffffffffu, 0x7fff8000u, 0x7fc00000u, 0x7f800000u}) {

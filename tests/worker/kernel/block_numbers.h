@@ -11,8 +11,8 @@
 
 namespace annulus {
 
-// A block as numbers: section 0 is q, k, sum, out, dq or dk; then v, d_out, max, lse or dv; then
-// weight, max_logit or lse; then delta or lse_rest of kOut; then lse_rest of kQGrad or d_out of
+// A block as numbers. Sections: 0 is q, k, sum, out, dq or dk; 1 is v, d_out, max, lse or dv; 2 is
+// weight, max_logit or lse; 3 is delta, or lse_rest of kOut; 4 is lse_rest of kQGrad or d_out of
 // kOut.
 class BlockNumbers {
  public:

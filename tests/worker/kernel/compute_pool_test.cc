@@ -48,7 +48,7 @@ TEST(ComputePoolTest, OneCallAtATimeOnAThread) {
 TEST(ComputePoolTest, OtherThreadsTakePart) {
   const std::unique_ptr<ComputePool> pool = *ComputePool::Create(2);
   std::atomic<int> inside{0};
-  // Neither call ends before the other has begun, so two threads it must be.
+  // Neither call ends before the other has begun, so there must be two threads.
   pool->ParallelFor(2, [&](int64_t, int) {
     inside.fetch_add(1);
     while (inside.load() < 2) std::this_thread::yield();

@@ -1,4 +1,4 @@
-// What every AttentionKernel must do: the CPU's paths, and the fp64 stand-in of the tests.
+// Requirements of every AttentionKernel, for the CPU's paths and the fp64 stand-in of the tests.
 
 #include <gtest/gtest.h>
 
@@ -96,7 +96,7 @@ TEST_P(KernelConformance, RandomJobsAreWithinTheErrorBudget) {
   }
 }
 
-// Padding of output rows included: nothing writes there.
+// Includes the padding of output rows, which must not be written.
 TEST_P(KernelConformance, RowsThatBeginAndEndInTasksHaveTheSameBits) {
   if (!kernel_->ends_rows()) GTEST_SKIP() << GetParam() << " does not end rows";
   const uint64_t first = 20261123;
@@ -118,7 +118,7 @@ TEST_P(KernelConformance, RowsThatBeginAndEndInTasksHaveTheSameBits) {
   EXPECT_GT(ended, Sampled(40));
 }
 
-// Sums of normal numbers, whose quotients are not: they are kept, though the kernel's own
+// Sums of normal numbers with subnormal quotients. These must be kept, although the kernel's own
 // arithmetic flushes such numbers.
 TEST_P(KernelConformance, RowsThatEndInTasksKeepSubnormalOutputs) {
   if (!kernel_->ends_rows()) GTEST_SKIP() << GetParam() << " does not end rows";
@@ -136,7 +136,7 @@ TEST_P(KernelConformance, RowsThatEndInTasksKeepSubnormalOutputs) {
   EXPECT_LT(subnormal, 0x1p-126f);
 }
 
-// Few rows over many keys: chunks of keys, and keys as they lie.
+// Few rows over many keys: chunks of keys, and unpacked keys.
 TEST_P(KernelConformance, FewRowsThatBeginAndEndInOneTaskHaveTheSameBits) {
   if (!kernel_->ends_rows()) GTEST_SKIP() << GetParam() << " does not end rows";
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
@@ -180,10 +180,11 @@ TEST_P(KernelConformance, LengthsAtTheEdgesOfTilesAndBlocks) {
   }
 }
 
-// Scores, beyond ±1e4 too, that fp32 holds exactly: rounding of such would drown everything else.
+// Scores, also beyond ±1e4, that fp32 represents exactly: rounding them would hide all other
+// errors.
 TEST_P(KernelConformance, LargeLogitsStayWithinTheBudget) {
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
-    for (const double scale : {40.0 / 8, 64.0, 1280.0}) {  // The usual one is 1/8.
+    for (const double scale : {40.0 / 8, 64.0, 1280.0}) {  // The usual scale is 1/8.
       AttentionSpec spec = Spec(dtype, 2, 2, 64);
       spec.sequences = {Rows(40, 300)};
       spec.scale = scale, spec.masks = {Causal()};
@@ -225,8 +226,8 @@ TEST_P(KernelConformance, EqualKeysGiveTheMeanOfV) {
   for (const float value : harness.answer().out) EXPECT_EQ(value, 0.5f);
 }
 
-// Two scores that are equal, of products with 22 bits and of sums with 33: a product that leaves
-// out the last bits makes one of them 1/16 smaller.
+// Two equal scores, from products with 22 bits and sums with 33 bits. A product without the last
+// bits makes one of them 1/16 smaller.
 TEST_P(KernelConformance, ProductsOfFp16AreExact) {
   AttentionSpec spec = Spec(DataType::kFp16, 1, 1, 3);
   spec.head_dim_v = 1;
@@ -315,8 +316,8 @@ TEST_P(KernelConformance, NoTasksAreDoneAtOnce) {
   for (const float value : harness.answer().out) EXPECT_EQ(value, 0.0f);
 }
 
-// fp32 in two parts of bf16: by its own naive, which is far above that of fp32, and refused where
-// there is no AMX.
+// fp32 in two bf16 parts: judged by its own naive error, which is far above that of fp32, and
+// refused without AMX.
 TEST_P(KernelConformance, Bf16x3IsWithinItsBudgetOrRefused) {
   const uint64_t first = 20261122;
   for (int i = 0; i < Sampled(16) && GetParam() != "reference"; ++i) {
@@ -359,8 +360,8 @@ TEST_P(KernelConformance, Bf16x3IsNotFp32) {
 INSTANTIATE_TEST_SUITE_P(Kernels, KernelConformance, testing::ValuesIn(KernelNames()),
                          [](const auto& info) { return info.param; });
 
-// Whether a block is attended whole or part by part depends on all rows of a tile, and on how many
-// keys it has.
+// The whole tile's rows, and its number of keys, determine if a block is processed whole or in
+// parts.
 TEST_P(KernelConformance, ARowDoesNotDependOnWhatItsNeighboursSee) {
   struct Variant {
     double scale;

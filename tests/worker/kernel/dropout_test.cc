@@ -1,4 +1,4 @@
-// Dropout, the LSE to base 2 and max_logit: what every AttentionKernel must do with them.
+// Dropout, the LSE to base 2 and max_logit: requirements of every AttentionKernel.
 
 #include "attention/numerics/dropout.h"
 
@@ -16,8 +16,8 @@ namespace {
 using reference::Input;
 using reference::InputOf;
 
-// Every key has the same score and a column of its own, so that the output says which weights were
-// kept: all of them, bit for bit, in every way to cut the job.
+// Every key has the same score and a separate column, so that the output shows which weights were
+// kept: all of them, bit for bit, for every cut of the job.
 TEST_P(KernelConformance, DropsWhatTheRuleSaysHoweverItIsCut) {
   AttentionSpec spec = Spec(DataType::kFp32, 4, 2, 1);
   spec.head_dim_v = 240;
@@ -122,7 +122,7 @@ TEST_P(KernelConformance, MaxLogitAndTheLseToBase2) {
   }
 }
 
-// Rows that see something larger in most blocks, once by far.
+// Rows that see a larger score in most blocks, once by far.
 TEST_P(KernelConformance, ScoresThatGrowBlockByBlock) {
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
     for (const bool max_logit : {false, true}) {

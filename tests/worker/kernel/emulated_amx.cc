@@ -1,4 +1,4 @@
-// The sources of the AMX path, with tiles that are emulated, under names of their own.
+// The sources of the AMX path with emulated tiles, under separate names.
 
 #include "tests/worker/kernel/emulated_tiles.h"
 

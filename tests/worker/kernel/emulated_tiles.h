@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <cstring>
 
-// AMX's tiles without AMX: included before a source that names their intrinsics, it gives them
-// another meaning. Numbers are bf16; a product adds up in the order that Intel's manual says
-// (TDPBF16PS: sums of even and of odd numbers from zero, both added to what is there), denormals as
-// the thread's modes say. Needs AVX-512.
+// AMX's tiles without AMX. Included before a source that uses their intrinsics, it redefines these.
+// Numbers are bf16. A product adds in the order of Intel's manual (TDPBF16PS: sums of even and of
+// odd numbers from zero, both added to the accumulator), with denormals as in the thread's modes.
+// Needs AVX-512.
 
 namespace annulus {
 namespace emulated_tiles {
@@ -21,7 +21,7 @@ struct Tile {
 };
 inline thread_local Tile tiles[8];
 
-// Whoever reads a tile that he has not loaded gets no zeros.
+// A tile that is read before it is loaded must not contain zeros.
 inline void Forget() { std::memset(static_cast<void*>(tiles), 0xff, sizeof(tiles)); }
 
 inline void Load(int tile, const void* from, int64_t stride) {

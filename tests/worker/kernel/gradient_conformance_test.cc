@@ -1,4 +1,4 @@
-// What every AttentionKernel must do with tasks of gradients.
+// Requirements of every AttentionKernel for gradients.
 
 #include <gtest/gtest.h>
 
@@ -199,7 +199,7 @@ TEST_P(GradientConformance, RowsAndKeysWithoutPartnersGiveZero) {
   for (int64_t i = 20 * 2 * 24; i < 27 * 2 * 24; ++i) ASSERT_EQ(answer.dv[i], 0.0f) << i;
 }
 
-// NaN and infinity in what some rows do not see, or in rows that some keys are not seen by: the
+// NaN and infinity in keys that some rows do not see, or in rows that do not see some keys: the
 // others get the same bits as without them.
 class Leaks {
  public:
@@ -221,7 +221,7 @@ class Leaks {
     for (int64_t i = 0; i < hidden * kHeads * dim_; ++i) ASSERT_EQ(clean_.dq[i], answer.dq[i]) << i;
   }
 
-  // Keys after the row are not seen by it.
+  // Keys after the row are not visible to it.
   void OfRow(int64_t hidden, double poison, Of of) {
     Input bad = input_;
     Upstream up = up_;
@@ -307,7 +307,7 @@ TEST_P(GradientConformance, ARowWhoseLseIsMinusInfinityAddsNothing) {
   ASSERT_TRUE(GradientsWithinBudget(*kernel_, spec, input, up, {}));
 }
 
-// A key's sums are those of the rows that see it, however many others there are before them.
+// A key's sums are those of the rows that see it, however many others come before.
 TEST_P(GradientConformance, ARowThatIsNotThereChangesNoBitOfKeysThatDoNotSeeIt) {
   constexpr int64_t kRows = 150, kDim = 24, kGone = 3, kRowBytes = 2 * kDim * sizeof(float);
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
@@ -358,7 +358,7 @@ TEST_P(GradientConformance, AccumulatorsThatATaskDoesNotReachKeepTheirBits) {
   }
 }
 
-// Whatever a job left in the memory of a kernel's threads.
+// Nothing that a job left in the memory of a kernel's threads has an effect.
 TEST_P(GradientConformance, NothingIsLeftOfAnEarlierJob) {
   const uint64_t first = 20261123;
   for (int i = 0; i < Sampled(GetParam() == "reference" ? 3 : 12); ++i) {

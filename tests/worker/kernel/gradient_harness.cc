@@ -218,7 +218,7 @@ reference::GradientAnswer GradientHarness::answer() const {
   return answer;
 }
 
-// Pieces of heads of one row add up where the bias is of all heads.
+// Pieces of heads of one row are added if the bias is shared by all heads.
 void GradientHarness::AddBiasGradient(reference::GradientAnswer* answer) const {
   const BiasAndMaskInputs& pairs = layout_.pairs();
   if (!pairs.d_bias) return;

@@ -16,21 +16,21 @@
 
 namespace annulus {
 
-// A job of gradients laid out in blocks as a worker would hold it: KernelHarness for the backward
-// pass. Query pieces have kDq accumulators, key shards kDkv ones.
+// A gradients job in blocks, as a worker stores it: KernelHarness for the backward pass. Query
+// pieces have kDq accumulators, key shards kDkv ones.
 class GradientHarness {
  public:
   GradientHarness(const AttentionSpec& spec, const reference::Input& input,
                   const reference::Upstream& upstream, const Cuts& cuts);
 
-  // Delta, identity, accumulate, finish. With `one_side_at_a_time` each task is run twice, once for
+  // Delta, identity, accumulate, finish. With `one_side_at_a_time`, each task runs twice, once for
   // each accumulator.
   absl::Status Run(AttentionKernel& kernel, const KernelControl& control = {},
                    bool one_side_at_a_time = false);
 
-  // What the last Run left in the outputs, in packed rows.
+  // The outputs of the last Run, in packed rows.
   reference::GradientAnswer answer() const;
-  // Bytes of all accumulators: to compare runs bit for bit.
+  // Bytes of all accumulators, to compare runs bit for bit.
   std::vector<std::byte> state() const;
 
   KernelJob job() const;
@@ -41,7 +41,7 @@ class GradientHarness {
   struct Piece {  // Rows × heads of the queries.
     std::unique_ptr<OwnedBlock> q, forward, dq, out, d_sink;
     std::unique_ptr<OwnedBlock> pairs;   // nullptr: the job has no such inputs.
-    std::unique_ptr<OwnedBlock> d_bias;  // nullptr: nobody asks for it.
+    std::unique_ptr<OwnedBlock> d_bias;  // nullptr: not requested.
   };
   struct Shard {
     RowMap rows;
@@ -61,7 +61,7 @@ class GradientHarness {
   std::vector<Shard> shards_;
 };
 
-// Runs the job on `kernel` and judges it by the error budget.
+// Runs the job on `kernel` and checks it against the error budget.
 testing::AssertionResult GradientsWithinBudget(AttentionKernel& kernel, const AttentionSpec& spec,
                                                const reference::Input& input,
                                                const reference::Upstream& upstream,

@@ -1,5 +1,5 @@
-// Gradients of jobs with a bias, a bit mask or an offset of the LSE: what every AttentionKernel
-// must do with them.
+// Gradients of jobs with a bias, a bit mask or an LSE offset: requirements of every
+// AttentionKernel.
 
 #include <gtest/gtest.h>
 
@@ -85,14 +85,14 @@ TEST_P(GradientPairs, AnOffsetAloneAndUnderASoftCap) {
   }
 }
 
-// Rows in which a finite number hides all keys: their scores are alike in fp32, so each key of n
-// weighs 1/n. An fp32 LSE of that size has lost log n.
+// Rows in which a finite number hides all keys: their scores are equal in fp32, so each of n keys
+// weighs 1/n. A large fp32 LSE has lost log n.
 struct FiniteMask {
   DataType dtype;
   double bias;
 };
 
-// Runs the forward pass of the kernel, and returns its results as inputs of gradients.
+// Runs the forward pass of the kernel. Returns its results as inputs of gradients.
 Upstream ForwardOf(AttentionKernel& kernel, AttentionSpec spec, const Input& input,
                    const Upstream& random) {
   spec.operation = Operation::kForward;
@@ -107,7 +107,7 @@ Upstream ForwardOf(AttentionKernel& kernel, AttentionSpec spec, const Input& inp
   return up;
 }
 
-// The largest difference, of the largest number.
+// The largest difference, relative to the largest number.
 double Off(const std::vector<float>& answer, const std::vector<double>& wanted) {
   double off = 0, largest = 0;
   for (size_t i = 0; i < wanted.size(); ++i) {
@@ -120,7 +120,7 @@ double Off(const std::vector<float>& answer, const std::vector<double>& wanted) 
 TEST_P(GradientPairs, RowsThatAFiniteNumberMasksWeighTheirKeysAlike) {
   constexpr double kBf16Lowest = -0x1.fep127, kFp32Lowest = -0x1.fffffep127;
   std::vector<FiniteMask> masks = {{DataType::kFp32, kFp32Lowest}, {DataType::kBf16, kBf16Lowest}};
-  if (GetParam() != "reference") {  // Its scores are fp64, which -1e9 leaves apart.
+  if (GetParam() != "reference") {  // Its scores are fp64, which -1e9 leaves distinct.
     masks.push_back({DataType::kFp32, -1e9});
     masks.push_back({DataType::kBf16, -0x1.dcp29});
   }
@@ -141,7 +141,7 @@ TEST_P(GradientPairs, RowsThatAFiniteNumberMasksWeighTheirKeysAlike) {
       };
       const Upstream up = ForwardOf(*kernel_, spec, input, Upstreams(spec, input, 3));
       const GradientAnswer answer = Run(spec, input, up);
-      // fp32 and no rounding of weights: with the scores of the naive implementation, exactly.
+      // fp32 without rounding of weights: exactly the scores of the naive implementation.
       const reference::Gradients wanted =
           NaiveGradients(input, up, reference::Precision::kFp32, {}, answer.bias_heads);
       const double most = mask.dtype == DataType::kFp32 ? 2e-5 : 1e-2;
@@ -156,7 +156,7 @@ TEST_P(GradientPairs, RowsThatAFiniteNumberMasksWeighTheirKeysAlike) {
   }
 }
 
-// A bias of a causal shape is a causal mask, but for the blocks that are skipped.
+// A bias of a causal shape is a causal mask, except that no blocks are skipped.
 TEST_P(GradientPairs, ABiasOfMinusInfinityIsAMask) {
   AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 12);
   spec.sequences = {Rows(200, 200)};
@@ -177,7 +177,7 @@ TEST_P(GradientPairs, ABiasOfMinusInfinityIsAMask) {
   EXPECT_EQ(a.dv, b.dv);
 }
 
-// Rounding to bf16 by integers would make a number of this one.
+// Rounding to bf16 by integer arithmetic would make a number of this NaN.
 TEST_P(GradientPairs, ANanOfABiasOfAnyBitsIsNan) {
   constexpr int64_t kRows = 6, kKeys = 40, kDim = 8, kKey = 17;
   for (const int64_t row : {2, 3}) {
@@ -199,10 +199,10 @@ TEST_P(GradientPairs, ANanOfABiasOfAnyBitsIsNan) {
   }
 }
 
-// The first of a tile, and one among others.
+// The first row of a tile, and one among others.
 bool IsBlind(int64_t row) { return row == 0 || row == 99; }
 
-// Keys that are hidden from all rows, and rows from which everything is hidden.
+// Keys hidden from all rows, and rows from which everything is hidden.
 TEST_P(GradientPairs, WhatBiasAndBitsHideCannotLeak) {
   constexpr int64_t kRows = 110, kKeys = 300, kDim = 12;
   for (const auto& [dtype, poison] :
@@ -223,7 +223,7 @@ TEST_P(GradientPairs, WhatBiasAndBitsHideCannotLeak) {
       return j == kByBias || (IsBlind(i) && j % 2 == 0) ? -kInfinity
                                                         : std::ldexp(double(i % 5), -2);
     };
-    // Blind rows see one key alone.
+    // Blind rows see only one key.
     input.bit = [](int64_t, int32_t, int64_t i, int64_t j) {
       return j != kByBits && (!IsBlind(i) || j % 2 == 0 || j == 5);
     };

@@ -13,11 +13,11 @@ namespace annulus {
 // "avx2", "portable", and "wide" (the AVX-512 path's loops on the compiler's vectors).
 std::vector<std::string> KernelNames();
 
-// Whether suites run a sample of their cases.
+// True if suites run only a sample of their cases.
 bool KernelsAreSlow();
 
-// nullptr for a path that this machine lacks. Packing memory is small, so that calls of the tests
-// run in several phases.
+// nullptr for a path that this machine lacks. Packing memory is small, so that the tests' calls run
+// in several phases.
 std::unique_ptr<AttentionKernel> MakeKernel(const std::string& name, int threads);
 
 }  // namespace annulus

@@ -13,9 +13,10 @@
 
 namespace annulus {
 
-// Every AttentionKernel: the CPU's paths, and (but under sanitizers, where it would only be tested
-// itself) the fp64 stand-in of the tests; in tests/worker/kernel/cuda, the GPU's on an emulator,
-// and in tests/gpu on a GPU. A file that uses it says INSTANTIATE_TEST_SUITE_P over KernelNames().
+// A conformance suite of AttentionKernel: for the CPU's paths and the fp64 stand-in of the tests
+// (not under sanitizers, where only the stand-in itself would be tested); in
+// tests/worker/kernel/cuda for the GPU's kernels on an emulator; and in tests/gpu on a GPU. Files
+// that use it call INSTANTIATE_TEST_SUITE_P over KernelNames().
 class KernelConformance : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
@@ -26,8 +27,8 @@ class KernelConformance : public testing::TestWithParam<std::string> {
   std::unique_ptr<AttentionKernel> kernel_;
 };
 
-// Whether only some of the cases that differ in numbers are run: what sanitizers look for shows in
-// few, and some kernels are slow.
+// True if only some of the cases that differ in numbers run: a few are enough for sanitizers, and
+// some kernels are slow.
 inline bool RunsASample() { return kSanitized || KernelsAreSlow(); }
 inline int Sampled(int cases) { return RunsASample() ? (cases + 3) / 4 : cases; }
 

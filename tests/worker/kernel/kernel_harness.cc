@@ -14,7 +14,8 @@
 namespace annulus {
 namespace {
 
-// What one task sees, by asking for each of its heads: none, some or all of its rectangle.
+// The coverage of one task, computed from the visibility of each head: none, some or all of its
+// rectangle.
 Coverage CoverageOf(const MaskMap& mask, const RowMap& q_rows, const RowMap& k_rows,
                     const Task& task) {
   int64_t seen = 0;
@@ -273,7 +274,7 @@ std::vector<KernelTask> KernelHarness::CutTasks() {
 
 absl::Status KernelHarness::RunEndingRows(AttentionKernel& kernel) {
   std::vector<KernelTask> tasks = CutTasks();
-  // Buffers: accumulator and output of each piece in turn.
+  // Buffers: accumulator and output of each piece alternate.
   RankSchedule schedule;
   schedule.steps.resize(1);
   std::map<const std::byte*, int32_t> piece_of;

@@ -18,12 +18,11 @@
 
 namespace annulus {
 
-// How a job is cut before a kernel sees it. Cut points are sorted, inside the range, exclusive of
-// its ends.
+// The cuts of a job before a kernel sees it. Cut points are sorted and strictly inside the range.
 struct Cuts {
-  std::vector<int64_t> q_rows;   // Each piece is a query buffer and an accumulator of its own.
-  std::vector<int32_t> q_heads;  // So is each piece here.
-  int key_shards = 1;            // Key rows are dealt to this many buffers …
+  std::vector<int64_t> q_rows;   // Each piece has a separate query buffer and accumulator.
+  std::vector<int32_t> q_heads;  // Like q_rows.
+  int key_shards = 1;            // Key rows are distributed to this many buffers …
   bool striped = false;          // … row by row, or in equal runs.
   std::vector<int64_t> keys;     // Each shard's rows are cut into tasks here.
   bool call_per_task = false;    // One Accumulate call for each task, or one for all.
@@ -31,12 +30,12 @@ struct Cuts {
 
 std::string Describe(const AttentionSpec& spec, const Cuts& cuts);
 
-// [0, rows) cut at `cuts`, and as a map of its own; the key rows of a shard.
+// PiecesOf: [0, rows) cut at `cuts`. AllRows: the rows as a map. Also the key rows of a shard.
 std::vector<Interval> PiecesOf(int64_t rows, const std::vector<int64_t>& cuts);
 RowMap AllRows(int64_t rows);
 RowMap RowsOfShard(int64_t rows, const Cuts& cuts, int64_t shard);
 
-// The rows and heads of a query block with local key rows, and what they see.
+// The task of a query block's rows and heads with local key rows, and its coverage.
 Task TaskOf(const MaskMap& mask, const RowMap& q_rows, const RowMap& k_rows, const Block& q,
             Interval keys);
 
@@ -49,33 +48,33 @@ struct OwnedBlock {
   std::vector<std::byte> bytes;
 };
 
-// The bias, bit mask and offset of the queries in `block`; nullptr where the job has none.
+// The bias, bit mask and LSE offset of the queries in `block`; nullptr if the job has none.
 std::unique_ptr<OwnedBlock> PairsBeside(const AttentionSpec& spec, const BlockLayout& layout,
                                         const reference::Input& input, Block block);
 
-// A job laid out in blocks as a worker would hold it.
+// A job in blocks, as a worker stores it.
 class KernelHarness {
  public:
-  // `input` as made by reference::InputOf(spec).
+  // `input` must be made by reference::InputOf(spec).
   KernelHarness(const AttentionSpec& spec, const reference::Input& input, const Cuts& cuts);
 
-  // Identity, accumulate, finish. Tasks that see nothing are dropped, full ones are marked, as a
-  // schedule does.
+  // Identity, accumulate, finish. Tasks without visible pairs are dropped and full ones are
+  // marked, as in a schedule.
   absl::Status Run(AttentionKernel& kernel, const KernelControl& control = {});
 
-  // The same with every other task cut by rows; and with rows that begin and end in these tasks
-  // wherever they can (attention/schedule/passes/row_ends.h), for kernels that end rows.
+  // Like Run, with every other task cut by rows; and with rows that begin and end in these tasks
+  // where possible (attention/schedule/passes/row_ends.h), for kernels that end rows.
   absl::Status RunCutRows(AttentionKernel& kernel);
   absl::Status RunEndingRows(AttentionKernel& kernel);
-  // Tasks of that run with which rows ended.
+  // The number of tasks of that run in which rows ended.
   int64_t tasks_ended() const { return tasks_ended_; }
 
-  // Accumulators → outputs, as at the end of Run.
+  // Converts accumulators to outputs, as at the end of Run.
   absl::Status FinishAll(AttentionKernel& kernel);
 
-  // What the last Run left in the outputs, in packed rows.
+  // The outputs of the last Run, in packed rows.
   reference::Answer answer() const;
-  // Bytes of all accumulators, and of all outputs: to compare runs bit for bit.
+  // Bytes of all accumulators, and of all outputs, to compare runs bit for bit.
   std::vector<std::byte> state() const;
   std::vector<std::byte> outputs() const;
 
@@ -96,7 +95,7 @@ class KernelHarness {
   void MakeShards(const reference::Input& input);
   absl::Status Accumulate(AttentionKernel& kernel, absl::Span<const KernelTask> tasks,
                           const KernelControl& control);
-  // Of all pieces, or of those that `which` says.
+  // Applies to all pieces, or to those that `which` selects.
   absl::Status ApplyToAll(AttentionKernel& kernel, KernelOp::Kind kind,
                           const std::vector<bool>& which = {});
 
@@ -110,7 +109,7 @@ class KernelHarness {
   std::vector<Shard> shards_;
 };
 
-// Runs the job on `kernel` and judges it by the error budget.
+// Runs the job on `kernel` and checks it against the error budget.
 testing::AssertionResult WithinBudget(AttentionKernel& kernel, const AttentionSpec& spec,
                                       const reference::Input& input, const Cuts& cuts);
 

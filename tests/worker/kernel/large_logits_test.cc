@@ -1,4 +1,4 @@
-// Scores that are large, and the mode of the processor in which small numbers are computed with.
+// Large scores, and the CPU's floating-point mode for small numbers.
 #include <gtest/gtest.h>
 #include <xmmintrin.h>
 
@@ -20,7 +20,7 @@ reference::Upstream Upstreams(const AttentionSpec& spec, const Input& input, uin
                                  /*with_d_lse=*/true, seed);
 }
 
-// Scores that fp32 holds exactly, as of forward passes.
+// Scores that fp32 represents exactly, as for forward passes.
 TEST_P(KernelConformance, GradientsOfLargeLogitsStayWithinTheBudget) {
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
     for (const double scale : {40.0 / 8, 1280.0}) {
@@ -45,7 +45,7 @@ TEST_P(KernelConformance, GradientsRestoreTheCallersFloatingPointMode) {
   const reference::Upstream upstream = Upstreams(spec, input, 12);
   for (const unsigned mode : {before & ~0x8040u, before | 0x8040u}) {
     _mm_setcsr(mode);
-    // It judges in this mode too: what it says does not matter.
+    // The check uses this mode too, so its result does not matter.
     (void)GradientsWithinBudget(*kernel_, spec, input, upstream, {});
     const unsigned after = _mm_getcsr();
     _mm_setcsr(before);
@@ -53,10 +53,10 @@ TEST_P(KernelConformance, GradientsRestoreTheCallersFloatingPointMode) {
   }
 }
 
-// Denormals are flushed inside of a call alone.
+// Denormals are flushed only inside a call.
 TEST_P(KernelConformance, ForwardPassesRestoreTheCallersFloatingPointMode) {
   const unsigned before = _mm_getcsr();
-  for (const int64_t rows : {150, 1}) {  // Tiles, and few rows, which have a way of their own.
+  for (const int64_t rows : {150, 1}) {  // Tiles, and few rows, which have separate code.
     AttentionSpec spec = Spec(DataType::kFp32, 2, 1, 40);
     spec.sequences = {Rows(rows, 300)};
     const Input input = Normal(spec, 8);

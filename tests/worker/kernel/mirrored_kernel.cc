@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// Memory beside a block that must stay as it is, on both sides; as aligned as memory is.
+// Memory on both sides of a block that must not change. Its size keeps the alignment.
 constexpr int64_t kFence = 256;
 constexpr std::byte kUntouched{0xa5};
 
@@ -45,12 +45,12 @@ class MirroredKernel final : public AttentionKernel {
 
  private:
   struct Copy {
-    std::vector<std::byte> image;  // As it went there, fences and all.
+    std::vector<std::byte> image;  // The uploaded bytes, including the fences.
     DeviceMemory memory;
     bool written = false;
   };
 
-  // Puts the address on the device in the place of the block's own.
+  // Replaces the block's address by its address on the device.
   absl::Status Mirror(const BlockLayout& layout, BlockView* view, bool written) {
     if (view->data == nullptr) return absl::OkStatus();
     const int64_t bytes = layout.BlockBytes(view->block), all = bytes + 2 * kFence;
@@ -69,7 +69,7 @@ class MirroredKernel final : public AttentionKernel {
     return absl::OkStatus();
   }
 
-  // Waits, and brings back what was written, or the call's failure.
+  // Waits, and copies written blocks back. Returns the call's error, if any.
   absl::Status Finish(absl::Status status) {
     std::map<std::byte*, Copy> copies = std::exchange(copies_, {});
     for (auto& [home, copy] : copies) {
@@ -95,8 +95,9 @@ class MirroredKernel final : public AttentionKernel {
   }
 
   const std::unique_ptr<Device> device_;
-  const std::unique_ptr<AttentionKernel> kernel_;  // It may borrow the device, and goes before it.
-  std::map<std::byte*, Copy> copies_;              // Of the call, by the block's own address.
+  // May borrow the device, so it is destroyed first.
+  const std::unique_ptr<AttentionKernel> kernel_;
+  std::map<std::byte*, Copy> copies_;  // Copies of the call, by the block's own address.
 };
 
 }  // namespace

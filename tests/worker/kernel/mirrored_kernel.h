@@ -8,9 +8,9 @@
 
 namespace annulus {
 
-// `kernel`, whose blocks lie in the memory of `device`, for suites that keep theirs in this
-// process's: every call takes its blocks to the device and brings back those that it writes. What
-// the kernel writes beside a block is an error of the call. Slow.
+// `kernel`, with blocks in the memory of `device`, for suites whose blocks are in this process's
+// memory. Every call copies its blocks to the device and copies written ones back. If the kernel
+// writes beside a block, the call fails. Slow.
 std::unique_ptr<AttentionKernel> MakeMirroredKernel(std::unique_ptr<Device> device,
                                                     std::unique_ptr<AttentionKernel> kernel);
 

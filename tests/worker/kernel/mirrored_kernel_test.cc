@@ -13,7 +13,7 @@
 namespace annulus {
 namespace {
 
-// The reference kernel, which writes one byte more where it is told to.
+// The reference kernel, which writes one byte too many if configured to.
 class Careless final : public AttentionKernel {
  public:
   explicit Careless(int64_t beside) : beside_(beside) {}

@@ -1,4 +1,4 @@
-// Soft cap, ALiBi and sinks, alone and together: what every AttentionKernel must do with them.
+// Soft cap, ALiBi and sinks, alone and together: requirements of every AttentionKernel.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using reference::InputOf;
 
 constexpr int kCap = 1, kAlibi = 2, kSinks = 4;
 
-// Soft cap, ALiBi and sinks for the bits of `which`.
+// Soft cap, ALiBi and sinks according to the bits of `which`.
 ScoreModifiers Some(int which, int32_t heads) {
   ScoreModifiers modifiers;
   if ((which & kCap) != 0) modifiers.soft_cap = 1.7;
@@ -76,7 +76,7 @@ TEST_P(KernelConformance, RandomJobsWithModifiers) {
   }
 }
 
-// Scores of ±1e4 and beyond fp32, before and after a cap that brings them back.
+// Scores of ±1e4 and beyond fp32, before and after a cap that reduces them.
 TEST_P(KernelConformance, LargeLogitsAreCapped) {
   for (const double scale : {64.0, std::ldexp(1.0, 120)}) {
     AttentionSpec spec = Spec(DataType::kFp32, 2, 2, 64);
@@ -140,14 +140,14 @@ TEST_P(KernelConformance, SinksFarFromTheScores) {
   }
 }
 
-// Keys that all have the same distance-free score: ALiBi alone decides, by whole rows of distance.
+// All keys have the same score without ALiBi, so ALiBi alone decides, by whole rows of distance.
 TEST_P(KernelConformance, AlibiFollowsTheAlignmentOfTheMask) {
   for (const auto alignment : {Mask::Alignment::kBottomRight, Mask::Alignment::kTopLeft}) {
     AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 1);
     spec.sequences = {Rows(2, 1), Rows(3, 9)};
     spec.masks = {Mask()};
     spec.masks[0].alignment = alignment;
-    spec.modifiers.alibi_slopes = {30.0f};  // The nearest key takes all.
+    spec.modifiers.alibi_slopes = {30.0f};  // The nearest key takes all the weight.
     Input input = InputOf(spec);
     for (size_t j = 0; j < input.v.size(); ++j) input.v[j] = static_cast<double>(j);
     KernelHarness harness(spec, input, {});

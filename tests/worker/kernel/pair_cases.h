@@ -9,8 +9,8 @@
 
 namespace annulus {
 
-// Jobs with a bias, a bit mask or both, forward and backward alike: `n` runs through types, heads
-// and companions.
+// Jobs with a bias, a bit mask or both, for forward and backward. `n` iterates over types, heads
+// and other options.
 
 inline reference::Input WithPairs(const AttentionSpec& spec, uint64_t seed) {
   reference::Input input = Normal(spec, seed);

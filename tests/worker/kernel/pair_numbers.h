@@ -7,11 +7,11 @@
 
 namespace annulus {
 
-// What a task's kPairs say of a shard-local query row and key row: 0 where the job has none.
+// Values of a task's kPairs for a shard-local query row and key row: 0 if the job has none.
 
-// What is added to scores of the row before all else.
+// The offset that is first added to scores of the row.
 double OffsetOf(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head);
-// The bias of a pair; −inf where that or the bit mask hides it.
+// The bias of a pair; −inf if the bias or the bit mask hides it.
 double BiasOf(const KernelJob& job, const KernelTask& bound, int64_t row, int32_t head,
               int64_t key);
 

@@ -1,4 +1,4 @@
-// Bias and bit mask, alone and with everything else: what every AttentionKernel must do with them.
+// Bias and bit mask, alone and with everything else: requirements of every AttentionKernel.
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,8 @@ TEST_P(KernelConformance, BiasAndBitMaskInEveryTypeAndNumberOfHeads) {
   }
 }
 
-// What it is for: keys less a vector, and what they lack given back, with all that is not linear.
+// The purpose of the offset: a vector is subtracted from the keys, and the offset restores its part
+// of the scores, with all nonlinear options.
 TEST_P(KernelConformance, AnOffsetGivesBackWhatSmoothedKeysLack) {
   AttentionSpec spec = Spec(DataType::kFp32, 4, 2, 16);
   spec.sequences = {Rows(40, 300)};
@@ -54,7 +55,7 @@ TEST_P(KernelConformance, AnOffsetGivesBackWhatSmoothedKeysLack) {
   }
 }
 
-// Sequences and heads whose masks name the bit mask, beside others.
+// Sequences and heads whose masks use the bit mask, beside others.
 TEST_P(KernelConformance, TheBitMaskCountsOnlyWhereAMaskNamesIt) {
   AttentionSpec spec = Spec(DataType::kFp32, 4, 2, 20);
   spec.sequences = {Rows(30, 40), Rows(25, 33)};
@@ -67,7 +68,7 @@ TEST_P(KernelConformance, TheBitMaskCountsOnlyWhereAMaskNamesIt) {
   ASSERT_TRUE(WithinBudget(*kernel_, spec, WithPairs(spec, 5), {}));
 }
 
-// Long rows: whole blocks without a boundary of a mask, where nothing but the bias hides keys.
+// Long rows: whole blocks without a mask boundary, where only the bias hides keys.
 TEST_P(KernelConformance, LongRowsOfBias) {
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
     AttentionSpec spec = Spec(dtype, 2, 1, 64);
@@ -79,7 +80,7 @@ TEST_P(KernelConformance, LongRowsOfBias) {
   }
 }
 
-// A bias of a causal shape is a causal mask, but for the blocks that are skipped.
+// A bias of a causal shape is a causal mask, except that no blocks are skipped.
 TEST_P(KernelConformance, ABiasOfMinusInfinityIsAMask) {
   AttentionSpec spec = Spec(DataType::kBf16, 2, 1, 12);
   spec.sequences = {Rows(300, 300)};
@@ -132,7 +133,7 @@ TEST_P(KernelConformance, RowsFromWhichEverythingIsHiddenAreEmpty) {
   }
 }
 
-// Keys and values, and past a sequence's end bias and bits, that nobody sees.
+// Invisible keys and values, and bias and bits after a sequence's end.
 TEST_P(KernelConformance, WhatBiasAndBitsHideCannotLeak) {
   for (const auto& [dtype, poison] :
        {std::pair(DataType::kBf16, std::nan("")), std::pair(DataType::kBf16, HUGE_VAL),

@@ -26,13 +26,12 @@ State ReadState(const BlockNumbers& numbers, int64_t row, int32_t head) {
   return {numbers.Read(row, head, 0), numbers.Read(row, head, 1)[0], numbers.Read(row, head, 2)[0]};
 }
 
-// The maximum of what is seen, were it −∞: less is "nothing seen".
+// The lowest maximum of visible keys, even if that is −∞: a lower one means "nothing seen".
 constexpr double kLowest = std::numeric_limits<float>::lowest();
 
 void WriteState(const BlockNumbers& numbers, int64_t row, int32_t head, const State& state) {
   numbers.Write(row, head, 0, state.sum);
-  // Rounding the maximum shifts all weights of the row by one factor, which the output does not
-  // see.
+  // Rounding the maximum scales all weights of the row equally, which does not change the output.
   numbers.Write(row, head, 1, {state.max});
   numbers.Write(row, head, 2, {state.weight});
 }

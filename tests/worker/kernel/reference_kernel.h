@@ -7,9 +7,9 @@
 
 namespace annulus {
 
-// The stand-in for AttentionKernel: one thread, loops in fp64, no tiles. Running state is kept as
-// the contract says (fp32), so it may take turns with another kernel on the same buffers. Serves
-// what CpuKernel serves.
+// The stand-in for AttentionKernel: one thread, loops in fp64, no tiles. Stores partials as the
+// contract requires (fp32), so it may alternate with another kernel on the same buffers. Serves the
+// jobs that CpuKernel serves.
 class ReferenceKernel : public AttentionKernel {
  public:
   absl::Status Accumulate(const KernelJob& job, absl::Span<const KernelTask> tasks,

@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// What a task adds to one row and head of an accumulator, by section.
+// The contribution of a task to one row and head of an accumulator, by section.
 using Sums = std::map<std::pair<int64_t, int32_t>, std::vector<std::vector<double>>>;
 
 double Dot(const std::vector<double>& a, const std::vector<double>& b) {
@@ -48,7 +48,7 @@ struct TaskSums {
 };
 
 struct Score {
-  double value, slope;  // Slope: of the value over the scaled product.
+  double value, slope;  // slope: derivative of the value by the scaled product.
 };
 struct Pair {
   int64_t row;
@@ -72,7 +72,7 @@ Score ScoreOf(const KernelJob& job, const KernelTask& bound, const Pair& at, dou
   return score;
 }
 
-// What dropout makes of a weight.
+// The weight after dropout.
 double KeptOf(const KernelJob& job, const KernelTask& bound, const Pair& at) {
   if (!job.spec->dropout) return 1;
   const int64_t row = bound.q_rows->Global(at.row), key = bound.k_rows->Global(at.key);

@@ -16,8 +16,8 @@ inline LseNumbers LseOf(const KernelJob& job, const BlockNumbers& queries, int64
   return {queries.Read(row, head, 2)[0], has_rest ? queries.Read(row, head, 4)[0] : 0.0};
 }
 
-// One task of gradients in fp64: accumulators are read and written once. False when it was told to
-// stop; then nothing was written.
+// One task of gradients in fp64. Accumulators are read and written once. False if it was stopped;
+// then nothing was written.
 bool AccumulateGradients(const KernelJob& job, const KernelTask& bound,
                          const KernelControl& control);
 

@@ -1,5 +1,4 @@
-// Nothing seen, NaN, infinity and scores out of range: what every AttentionKernel must do with
-// them.
+// No visible keys, NaN, infinity and scores out of range: requirements of every AttentionKernel.
 
 #include <gtest/gtest.h>
 
@@ -17,7 +16,7 @@ namespace {
 using reference::Input;
 using reference::InputOf;
 
-// Every way to multiply that `kernel` has.
+// Every arithmetic that `kernel` has.
 std::vector<AttentionSpec> InEveryArithmetic(const std::string& kernel, int32_t q_heads,
                                              int32_t dim) {
   std::vector<AttentionSpec> specs;
@@ -55,8 +54,8 @@ TEST_P(KernelConformance, ARowThatSeesNothingInATaskKeepsItsBits) {
   ASSERT_TRUE(harness.Run(*kernel_).ok());
   std::vector<KernelTask> tasks = harness.Tasks();
   ASSERT_EQ(tasks.size(), 2u);
-  // Rows 0 … 24 see nothing of keys 25 …: their state may be anything, negative zero and NaN
-  // included.
+  // Rows 0 … 24 see nothing of keys 25 …. Their state may be anything, including negative zero and
+  // NaN.
   const BlockLayout& layout = *harness.job().layout;
   const int64_t row_bytes = layout.RowBytes(BlockKind::kPartial, 2);
   std::byte* state = tasks[1].out_q.data;
@@ -110,9 +109,9 @@ TEST_P(KernelConformance, ANanThatIsSeenShows) {
   }
 }
 
-// An infinite key makes scores of −∞ for queries that point away from it, which weigh nothing, and
-// of +∞ for the others, which are lost. An infinite value shows in its column of the rows that see
-// it. All else is as the budget says, in blocks that are masked and in those that are not.
+// An infinite key causes scores of −∞ for queries that point away from it, with weight 0, and of +∞
+// for the others, whose rows are lost. An infinite value affects its column of the rows that see
+// it. All other results are within the budget, in masked and unmasked blocks.
 TEST_P(KernelConformance, InfinitiesCountAsWhatTheyAre) {
   for (AttentionSpec spec : InEveryArithmetic(GetParam(), 2, 40)) {
     spec.sequences = {Rows(60, 560)};
@@ -148,7 +147,7 @@ TEST_P(KernelConformance, InfinitiesCountAsWhatTheyAre) {
   }
 }
 
-// The same in a last block of fewer keys, all of which every row sees.
+// Like InfinitiesCountAsWhatTheyAre, in a last block of fewer keys, all of which every row sees.
 TEST_P(KernelConformance, InfinitiesInABlockOfFewKeysCountAsWhatTheyAre) {
   for (AttentionSpec spec : InEveryArithmetic(GetParam(), 2, 40)) {
     spec.sequences = {Rows(60, 352)};
@@ -178,10 +177,10 @@ TEST_P(KernelConformance, InfinitiesInABlockOfFewKeysCountAsWhatTheyAre) {
   }
 }
 
-// A query of infinities has scores of ±∞ and NaN, and a soft cap makes ±cap of the former; beside a
-// sink a score of −∞ is nothing.
+// A query of infinities has scores of ±∞ and NaN. A soft cap changes ±∞ to ±cap. Beside a sink, a
+// score of −∞ has no weight.
 TEST_P(KernelConformance, AnInfiniteQueryIsLostAloneAndACapSavesIt) {
-  // Whose scales are powers of two, and not: above and below the nearest fp32 number.
+  // Dimensions whose scales are powers of two, or above or below the nearest fp32 number.
   for (const int32_t dim : {1, 16, 40, 64, 96, 256}) {
     for (AttentionSpec spec : InEveryArithmetic(GetParam(), 1, dim)) {
       SCOPED_TRACE(testing::Message() << DataTypeName(spec.dtype) << " of " << dim);
@@ -221,7 +220,7 @@ TEST_P(KernelConformance, AnInfiniteQueryThatSeesOnlyMinusInfinityHasItsSink) {
   }
 }
 
-// Scores of 32 to 1,021: no weight of the largest may be a rounding away from 1.
+// Scores of 32 to 1,021: each largest score must have exactly weight 1.
 TEST_P(KernelConformance, EqualLargeScoresGiveTheMeanOfV) {
   AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 128);
   spec.out_dtype = DataType::kFp32;
@@ -237,7 +236,8 @@ TEST_P(KernelConformance, EqualLargeScoresGiveTheMeanOfV) {
   }
 }
 
-// One large product and 255 of 1, which a single chain of sums would round away one by one.
+// One large product and 255 products of 1, which a single chain of sums would round away one by
+// one.
 TEST_P(KernelConformance, SmallTermsOfALargeScoreCount) {
   AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 256);
   spec.scale = 1;
@@ -252,9 +252,9 @@ TEST_P(KernelConformance, SmallTermsOfALargeScoreCount) {
   for (const float value : harness.answer().out) ASSERT_EQ(value, 1.0f);
 }
 
-// The numbers that a job left in the memory of a kernel's threads are in no later one: bits as from
-// a kernel that has computed nothing. One thread, whose first tile, wherever it begins to see,
-// meets what was left.
+// Numbers that a job left in the memory of a kernel's threads must not affect later jobs: the bits
+// equal those of a new kernel. One thread, whose first tile, wherever its visible keys begin, finds
+// the remains.
 TEST_P(KernelConformance, NothingIsLeftOfAnEarlierJob) {
   const auto used = MakeKernel(GetParam(), /*threads=*/1);
   const int64_t rows = KernelsAreSlow() ? 100 : 400, keys = KernelsAreSlow() ? 400 : 1300;
@@ -267,7 +267,7 @@ TEST_P(KernelConformance, NothingIsLeftOfAnEarlierJob) {
     for (int i = 0; i < (GetParam() == "reference" ? 1 : Sampled(8)); ++i) {
       SCOPED_TRACE(testing::Message() << DataTypeName(spec.dtype) << " " << i);
       next.masks[0].window_left = keys / 2 + 24 * i;
-      // By steps, where others are attended to in one.
+      // Step by step, where others are processed in one step.
       next.modifiers.soft_cap = i == 1 ? std::make_optional(5.0) : std::nullopt;
       const Input input = Normal(next, 14 + i);
       KernelHarness before(spec, lost, {}), after(next, input, {}), alone(next, input, {});
@@ -281,7 +281,7 @@ TEST_P(KernelConformance, NothingIsLeftOfAnEarlierJob) {
   }
 }
 
-// Several blocks may be one step of a kernel, of many rows and of few.
+// Several blocks may be one step of a kernel, for many rows and for few.
 TEST_P(KernelConformance, ANanThatIsSeenShowsThoughItsScoreIsMinusInfinity) {
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
     AttentionSpec spec = Spec(dtype, 1, 1, 128);
@@ -302,15 +302,15 @@ TEST_P(KernelConformance, ANanThatIsSeenShowsThoughItsScoreIsMinusInfinity) {
   }
 }
 
-// Scores of −4e38, which fp32 does not hold and fp64 does: such a row is lost, and says so. It has
-// not "seen nothing", in whatever order its keys come.
+// Scores of −4e38, which fp32 cannot represent but fp64 can: such a row is lost and reports it. It
+// is not "nothing seen", in any order of its keys.
 TEST_P(KernelConformance, ScoresBelowTheRangeOfFp32AreNotNothing) {
   AttentionSpec spec = Spec(DataType::kFp32, 1, 1, 1);
   spec.sequences = {Rows(300, 600)};
   spec.masks = {Causal()};
   spec.masks[0].alignment = Mask::Alignment::kTopLeft;
   spec.scale = 1;
-  for (const int64_t in_range : {0, 40, 280}) {  // The one key with a score that fp32 holds.
+  for (const int64_t in_range : {0, 40, 280}) {  // The one key whose score fp32 can represent.
     Input input = InputOf(spec);
     std::fill(input.q.begin(), input.q.end(), 2e19);
     std::fill(input.k.begin(), input.k.end(), -2e19);
@@ -327,7 +327,7 @@ TEST_P(KernelConformance, ScoresBelowTheRangeOfFp32AreNotNothing) {
         if (row >= in_range) {
           EXPECT_EQ(answer.out[row], static_cast<float>(in_range + 1)) << row;
           EXPECT_EQ(answer.lse[row], 0.0f) << row;
-        } else if (GetParam() != "reference") {  // Which holds weights of fp64 numbers.
+        } else if (GetParam() != "reference") {  // The reference stores weights of fp64 numbers.
           EXPECT_TRUE(std::isnan(answer.out[row])) << row;
           EXPECT_TRUE(std::isnan(answer.lse[row])) << row;
         }

@@ -19,7 +19,7 @@ AttentionSpec Decoding(int64_t rows, int64_t keys, int32_t q_heads = 4, int32_t 
   return spec;
 }
 
-// Cut at `keys`, which are in order. No tensors: what is cut is a shape.
+// Splits at `keys`, which are in order. Needs only shapes, no tensors.
 KvSplit CutOf(const AttentionSpec& spec, const std::vector<int64_t>& keys = {}) {
   const BlockLayout layout(spec);
   KernelJob job;
@@ -117,7 +117,7 @@ TEST_P(KeyChunksKernelTest, ThreadsDoNotChangeABitAndTheBudgetHolds) {
   }
 }
 
-// Without a cut, rows fold their keys in one order: another set of tasks has the same bits.
+// Without a split, rows fold their keys in one order: another set of tasks gives the same bits.
 TEST_P(KeyChunksKernelTest, DeterministicJobsFoldAllKeys) {
   const std::unique_ptr<AttentionKernel> kernel = MakeKernel(GetParam(), 2);
   if (kernel == nullptr) GTEST_SKIP() << "this CPU lacks " << GetParam();

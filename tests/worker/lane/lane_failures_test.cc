@@ -1,4 +1,4 @@
-// What a failure costs: the shard, its peers, or the group.
+// Effects of failures: on the shard, its peers, or the group.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -36,7 +36,7 @@ TEST_F(LaneTest, AKernelsFailureCostsTheShardNotTheGroup) {
   for (auto& host : hosts_) EXPECT_TRUE(host->log.Wait(Event::kOutputReady).has_value());
 }
 
-// Its peers' outputs are of what it sent them: none of them may be fetched.
+// Its peers' outputs depend on its messages, so none of them may be fetched.
 TEST_F(LaneTest, WhereResultsTravelNoRankHasOutputsUnlessAllHave) {
   for (const Strategy strategy : {Strategy::kUlysses, Strategy::kRingPassQ}) {
     strategy_ = strategy;
@@ -97,8 +97,7 @@ TEST_F(LaneTest, AFaultOfTheDeviceIsToldAfterAnotherFailure) {
   EXPECT_EQ(lost->shard_failed().error().reason(), kReasonDeviceFault);
 }
 
-// Where ranks tell each other what came of the job, the device's fault may be met in the midst of
-// it.
+// If ranks exchange verdicts, the device fault may occur in the middle of the job.
 TEST_F(LaneTest, AFaultOfTheDeviceIsToldThoughTheGroupWasAborted) {
   strategy_ = Strategy::kUlysses;
   LaneHost::Options options;
@@ -117,7 +116,7 @@ TEST_F(LaneTest, AFaultOfTheDeviceIsToldThoughTheGroupWasAborted) {
   EXPECT_EQ(broken->group_broken().cause().reason(), kReasonDeviceFault);
 }
 
-// What it would send is not what its client has sent.
+// It would send other bytes than its client's.
 TEST_F(LaneTest, ARankWithoutItsInputsBreaksTheGroup) {
   Make(2);
   Form();

@@ -53,7 +53,7 @@ class LaneTest : public testing::Test {
   }
   GroupId Group() const { return {1, generation_}; }
 
-  // Gives every rank its shard of a job; the number of steps.
+  // Prepares every rank's shard of a job. Returns the number of steps.
   int Prepare(const std::string& job, int64_t rows = 24) {
     int steps = 0;
     for (int rank = 0; rank < ranks(); ++rank) {

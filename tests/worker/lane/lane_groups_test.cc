@@ -15,7 +15,7 @@
 namespace annulus {
 namespace {
 
-// Alone in its group, with something to do in an abort and before its end.
+// The only member of its group, with hooks in Abort and before its destruction.
 class HeldUpCommunicator final : public ForwardingCommunicator {
  public:
   HeldUpCommunicator(std::function<void()> in_abort, std::function<void()> before_end)
@@ -94,7 +94,7 @@ TEST_F(LaneGroupsTest, AnEndThatHangsCountsFromItsBeginning) {
   EXPECT_EQ(Oldest(), std::nullopt);
 }
 
-// Closed, not aborted; the abort comes when the end does not.
+// Closed, not aborted; the abort follows when the close does not finish.
 TEST_F(LaneGroupsTest, AnAbortOfAGroupThatIsEndingCounts) {
   Gate gate;
   Open(

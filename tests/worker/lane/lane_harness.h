@@ -20,8 +20,8 @@
 
 namespace annulus {
 
-// One worker's lanes, its memory and what they report. Ranks of a group meet in `hub`, which the
-// test changes before it opens the next group.
+// One worker's lanes, its memory and their reports. Ranks of a group connect through `hub`; the
+// test replaces it before it opens the next group.
 class LaneHost {
  public:
   using Hub = std::shared_ptr<InProcessHub>;
@@ -30,16 +30,16 @@ class LaneHost {
     // Before each call of the kernel, and before each piece of a copy.
     std::function<absl::Status()> before_call = [] { return absl::OkStatus(); };
     std::function<void()> before_copy = [] {};
-    // Before a communicator is made, and before device memory is taken.
+    // Before a communicator is made, and before device memory is allocated.
     std::function<void()> before_open = [] {};
     std::function<void()> before_allocate = [] {};
     std::function<absl::Status()> synchronize = [] { return absl::OkStatus(); };
-    bool reads_staging = false;  // The device does.
+    bool reads_staging = false;  // Result of Device::reads_staging.
     int64_t device_bytes = 1 << 20;
     size_t max_waiting = 4096;
     std::function<absl::Time()> now = absl::Now;
     absl::Duration step_timeout = absl::Seconds(30);
-    // Of the solo lane, and whether it may run jobs on any thread.
+    // For the solo lane: rates, and True if it may run jobs on any thread.
     std::vector<KernelRates> rates;
     bool any_thread = true;
   };
@@ -58,8 +58,8 @@ class LaneHost {
   const MemoryBudget& device() const { return *device_; }
   const MemoryBudget& staging() const { return *staging_; }
 
-  // A shard of `spec` with the rows of `rank` of `ranks`, contiguous, filled with numbers that
-  // depend on the job's row alone.
+  // A shard of `spec` with the rows of `rank` of `ranks`, contiguous. Its numbers depend only on
+  // the job's row.
   ShardWork Work(const AttentionSpec& spec, int32_t rank, int32_t ranks,
                  const std::string& job = "job");
   // The values of output `id`.
@@ -75,7 +75,7 @@ class LaneHost {
   std::unique_ptr<SoloLane> solo_;
 };
 
-// Each call of the kernel passes the gate.
+// Options with which each call of the kernel passes the gate.
 LaneHost::Options HeldUpBy(Gate* gate);
 
 // 2 query heads, 1 key/value head, 4 dimensions, fp32, one causal sequence.

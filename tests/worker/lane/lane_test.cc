@@ -47,7 +47,7 @@ TEST_F(LaneTest, AGroupGivesWhatOneRankGives) {
   }
 }
 
-// A shard that is kept, or not fetched yet, has no plan beside it.
+// A shard that is kept, or not yet fetched, holds no program.
 TEST_F(LaneTest, NothingStaysOfAPlanThatHasRun) {
   Make(2);
   Form();
@@ -136,7 +136,7 @@ TEST_F(LaneTest, AbortOvertakesARankThatWaitsForItsPeer) {
   for (auto& host : hosts_) EXPECT_TRUE(host->log.Wait(Event::kOutputReady).has_value());
 }
 
-// Workers are in several groups; it is the other one's job that the lane is at.
+// Workers are in several groups; the lane runs a job of another group.
 TEST_F(LaneTest, AnAbortThatWaitsBehindAnotherGroupsJobHangsNowhere) {
   Gate gate;
   Make(1, HeldUpBy(&gate));
@@ -150,7 +150,7 @@ TEST_F(LaneTest, AnAbortThatWaitsBehindAnotherGroupsJobHangsNowhere) {
   lane.Command(abort_idle);
   EXPECT_FALSE(lane.groups().OldestAbort().has_value());
   const absl::Time before = absl::Now();
-  lane.Command(End(/*abort=*/true));  // This one has to end the job.
+  lane.Command(End(/*abort=*/true));  // This abort has to end the job.
   EXPECT_GE(lane.groups().OldestAbort().value_or(absl::InfinitePast()), before);
   gate.Open();
   for (int i = 0; i < 2; ++i) EXPECT_TRUE(hosts_[0]->log.Wait(Event::kGroupClosed).has_value());
@@ -166,7 +166,7 @@ TEST_F(LaneTest, ARankIsPatientWhereStepsAreLong) {
   const int steps = Prepare("job");
   for (int rank = 0; rank < 2; ++rank) {
     Lane& lane = hosts_[rank]->lane();
-    lane.Command(Segment("job", rank, 0, 0, false));  // Each is as patient as it is told to be.
+    lane.Command(Segment("job", rank, 0, 0, false));  // Each lane uses the patience of its command.
     Command segment = Segment("job", rank, 0, steps, true);
     segment.mutable_run_segment()->mutable_longest_step()->set_seconds(20);
     lane.Command(segment);
@@ -176,7 +176,7 @@ TEST_F(LaneTest, ARankIsPatientWhereStepsAreLong) {
       std::this_thread::yield();
     EXPECT_TRUE(lane.gauge()->Read().busy);
     EXPECT_EQ(lane.gauge()->Read().patience, absl::Seconds(40));
-    const absl::Time late = absl::Now() + absl::Milliseconds(50);  // Its peer is.
+    const absl::Time late = absl::Now() + absl::Milliseconds(50);  // Its peer has patience.
     while (absl::Now() < late) std::this_thread::yield();
   }
   for (auto& host : hosts_) {
@@ -190,7 +190,7 @@ TEST_F(LaneTest, ARankIsPatientWhileItConnects) {
   two.size = 2;
   hub_ = std::make_shared<InProcessHub>(two);
   LaneHost host(&hub_);
-  const auto other = hub_->MakeCommunicator(1);  // It does not connect.
+  const auto other = hub_->MakeCommunicator(1);  // The other rank does not connect.
   Command open, connect;
   *open.mutable_open_group()->mutable_generation() = GenerationOf(Group());
   open.mutable_open_group()->set_size(2);

@@ -39,8 +39,7 @@ TEST(SoloLaneTest, AReleaseEndsACopyWhichCountsAsProgress) {
   for (size_t i = 1; i < progress.size(); ++i) EXPECT_GT(progress[i], progress[i - 1]);
 }
 
-// Blocks stay where they have arrived and go out from there: nothing is copied, and all that the
-// device holds is the running state.
+// Blocks stay in staging: nothing is copied, and the device holds only the partial.
 TEST(SoloLaneTest, OnADeviceThatReadsStagingNothingIsCopied) {
   std::shared_ptr<InProcessHub> none;
   std::vector<float> outputs[2], lses[2];
@@ -96,8 +95,8 @@ TEST(SoloLaneTest, ReleasedJobsLeaveTheirPlacesToOthers) {
   EXPECT_EQ(host.log.Count(Event::kShardFailed), 1);
 }
 
-// Principals in turn as their jobs came; of each the most important, where 10 s of waiting count as
-// a step.
+// Principals alternate in the order of their jobs. Within a principal, the most important job runs
+// first; 10 s of waiting count as one step.
 TEST(SoloLaneTest, PriorityAndWaitingTimeOrderThePrincipalsOwnJobs) {
   std::shared_ptr<InProcessHub> none;
   Gate gate;
@@ -144,7 +143,8 @@ TEST(SoloLaneTest, AReleasedJobIsNotHeardOf) {
   const int64_t three = host.staging().used_bytes();
   host.solo().Release({"running", 1, 0});
   host.solo().Release({"waiting", 1, 0});
-  EXPECT_EQ(host.staging().used_bytes(), three / 3 * 2);  // Not only when its turn comes.
+  // Released at once, not only when its turn comes.
+  EXPECT_EQ(host.staging().used_bytes(), three / 3 * 2);
   gate.Open();
   const auto ready = host.log.Wait(Event::kOutputReady);
   ASSERT_TRUE(ready.has_value());
@@ -152,7 +152,7 @@ TEST(SoloLaneTest, AReleasedJobIsNotHeardOf) {
   EXPECT_EQ(host.log.Count(Event::kShardFailed), 0);
 }
 
-// The device is lost for all others, too.
+// The device is lost for all other jobs too.
 TEST(SoloLaneTest, AFaultOfTheDeviceIsToldThoughTheJobWasReleased) {
   std::shared_ptr<InProcessHub> none;
   LaneHost* of = nullptr;
@@ -170,8 +170,7 @@ TEST(SoloLaneTest, AFaultOfTheDeviceIsToldThoughTheJobWasReleased) {
   EXPECT_EQ(failed->shard_failed().error().reason(), kReasonDeviceFault);
 }
 
-// On which thread the kernel was called last; with the rates of a kernel for which LaneSpec(8) is
-// short.
+// Records the thread of the last kernel call. The rates make LaneSpec(8) short.
 LaneHost::Options ShortJobs(std::atomic<std::thread::id>* called_by) {
   LaneHost::Options options;
   options.rates = {KernelRates()};
@@ -197,7 +196,7 @@ TEST(SoloLaneTest, AllOthersRunOnTheLanesThread) {
   std::shared_ptr<InProcessHub> none;
   std::atomic<std::thread::id> called_by{};
   LaneHost::Options slow = ShortJobs(&called_by), reads = slow, bound = slow, unmeasured = slow;
-  slow.rates[0].rates[0].pair_seconds = 4.1e-6;  // 128 pairs and heads of them: above half a ms.
+  slow.rates[0].rates[0].pair_seconds = 4.1e-6;  // 128 pairs × heads: more than half a ms.
   reads.rates[0].rates[0].key_seconds = 6.4e-5;  // 8 keys.
   bound.any_thread = false;
   unmeasured.rates.clear();
@@ -207,12 +206,12 @@ TEST(SoloLaneTest, AllOthersRunOnTheLanesThread) {
     ASSERT_TRUE(host.log.Wait(Event::kOutputReady).has_value());
     EXPECT_NE(called_by.load(), std::this_thread::get_id());
   }
-  // Programs that take long to build, though their kernels do not.
+  // Programs that take long to build, although their kernels are short.
   AttentionSpec many = LaneSpec(1), chunks = LaneSpec(8), ranges = LaneSpec(8);
   many.sequences.resize(65, many.sequences[0]);
   chunks.masks[0].chunk = 1;
   ranges.masks[0].ranges.resize(64, MaskRange{0, 8, 0, 8});
-  // And what waits for memory, or clears much of it, for few pairs or none.
+  // Jobs that wait for memory, or clear much of it, for few pairs or none.
   AttentionSpec keys = LaneSpec(1), queries = LaneSpec(1);
   keys.sequences[0].kv_len = queries.sequences[0].q_len = 1 << 17;
   queries.sequences[0].kv_len = 0;

@@ -49,7 +49,7 @@ TEST_F(StuckDetectorTest, ALongStepHasMoreTime) {
 TEST_F(StuckDetectorTest, AnIdleLaneIsNeverStuck) {
   sight_.busy = false;
   for (int i = 0; i < 10; ++i, now_ += absl::Hours(1)) EXPECT_FALSE(Stuck(sight_));
-  sight_.busy = true;  // Its time begins now, and beginning counts as progress.
+  sight_.busy = true;  // Its time begins now, and the beginning counts as progress.
   ++sight_.progress;
   EXPECT_FALSE(Stuck(sight_));
 }
@@ -76,7 +76,7 @@ TEST_F(StuckDetectorTest, NorDoesItForAnAbort) {
   EXPECT_FALSE(Stuck(sight_));
   now_ += absl::Seconds(1);
   EXPECT_TRUE(Stuck(sight_));
-  // The next one begins anew, whether or not nothing was aborted in between.
+  // The next abort begins a new period, even without an observation in between.
   sight_.aborting = now_;
   EXPECT_FALSE(Stuck(sight_));
   now_ += absl::Seconds(10);
@@ -111,7 +111,8 @@ TEST(WatchdogTest, TellsOnceOfTheLaneThatIsStuck) {
   Watchdog watchdog(options);
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   while (told == 0 && absl::Now() < deadline) std::this_thread::yield();
-  // It has ended, if all is well. Another one's looks tell when it would have told again.
+  // The watchdog should have ended. The observations of another one show when it would have called
+  // again.
   std::atomic<int> looks{0};
   Watchdog::Options others;
   others.now = absl::Now;
@@ -128,12 +129,12 @@ TEST(WatchdogTest, TellsOnceOfTheLaneThatIsStuck) {
   EXPECT_NE(record.find("group lane"), std::string::npos) << record;
 }
 
-// The clock says that a wait of a millisecond took an hour: nothing has run meanwhile.
+// The clock shows that a wait of a millisecond took an hour: the process was stopped.
 TEST(WatchdogTest, ForgivesTheTimeInWhichTheProcessStoodStill) {
   std::atomic<int> looks{0}, told{0};
   Watchdog::Options options;
   options.budgets = Budgets();
-  // Behind the first, the readings before and after a wait take turns.
+  // After the first, readings before and after a wait alternate.
   options.now = [readings = 0]() mutable {
     return absl::UnixEpoch() + absl::Hours(readings++ / 2);
   };

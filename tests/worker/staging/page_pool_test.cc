@@ -22,7 +22,7 @@ TEST(MemoryBudgetTest, NeverGivesMoreThanItsLimit) {
   EXPECT_EQ(second.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_EQ(DetailOf(second.status()).reason, "BUDGET_EXCEEDED");
   EXPECT_EQ(DetailOf(second.status()).metadata["budget"], "staging");
-  EXPECT_TRUE(budget->Reserve(40).ok());  // Given back at once.
+  EXPECT_TRUE(budget->Reserve(40).ok());  // Returned at once.
   EXPECT_EQ(budget->used_bytes(), 60);
   *first = Reservation();
   EXPECT_EQ(budget->used_bytes(), 0);
@@ -91,7 +91,7 @@ TEST(PagePoolTest, WhatIsKeptMakesRoom) {
   EXPECT_LE(pool->kept_bytes(), 256 << 10);
 }
 
-// Pinned memory, say: preferred while there is any, under the same budget, and never kept.
+// For example pinned memory: preferred while there is any, under the same budget, and never kept.
 TEST(PagePoolTest, MemoryOfASourceIsPreferred) {
   auto budget = MemoryBudget::Create("staging", 1 << 20);
   std::vector<std::byte> own(8192);
@@ -105,7 +105,7 @@ TEST(PagePoolTest, MemoryOfASourceIsPreferred) {
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(first->get(), own.data());
   EXPECT_EQ(budget->used_bytes(), 5000);
-  auto second = pool->Allocate(5000);  // It has no more.
+  auto second = pool->Allocate(5000);  // The source has no more.
   ASSERT_TRUE(second.ok());
   EXPECT_NE(second->get(), own.data());
   pool.reset();
@@ -131,7 +131,7 @@ TEST(PagePoolTest, BesideASourceNothingIsKept) {
   EXPECT_EQ(pool->kept_bytes(), 0);
   unsigned char page;
   EXPECT_EQ(mincore(address, 1, &page), -1);  // Not mapped.
-  // Its own is back before the bytes are, so that who gets these does not miss it.
+  // The source's memory is returned before the bytes, so the next holder of the bytes finds it.
   empty = false;
   pool->Allocate(kBytes)->reset();
   EXPECT_EQ(used_when_returned, kBytes);

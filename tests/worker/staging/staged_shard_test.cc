@@ -40,7 +40,7 @@ class StagedShardTest : public testing::Test {
     return *shard;
   }
 
-  // Bytes of a whole tensor that tell their place.
+  // Bytes of a whole tensor that encode their position.
   static std::string Whole(const ShardShape& shape, TensorId id) {
     const TensorInfo* tensor = FindTensor(shape.tensors, id);
     std::string bytes(shape.rows(*tensor) * tensor->row_bytes(), '\0');
@@ -66,7 +66,7 @@ class StagedShardTest : public testing::Test {
     return PutBytes(call, chunk, bytes);
   }
   absl::Status PutBytes(UploadCall* call, const ChunkHeader& header, const std::string& bytes) {
-    // In uneven pieces, an empty one among them.
+    // In uneven pieces, including an empty one.
     const absl::string_view view(bytes);
     const size_t cut = bytes.size() / 3;
     const std::vector<absl::string_view> pieces = {view.substr(0, cut), view.substr(cut, 0),
@@ -368,10 +368,10 @@ TEST_F(StagedShardTest, MissingNamesRunsOfEveryTensor) {
   EXPECT_EQ(shard_->Missing(2).size(), 2u);
 }
 
-// Each call alone is within its bounds.
+// Each call alone is within its limits.
 TEST_F(StagedShardTest, AllCallsTogetherAreBoundedInPieces) {
   if (kSanitized) GTEST_SKIP() << "400,000 chunks";
-  constexpr size_t kPieces = ReceivedRanges::kMaxFragments / 2;  // Of each call.
+  constexpr size_t kPieces = ReceivedRanges::kMaxFragments / 2;  // Pieces of each call.
   constexpr int64_t kRows = 2 * kPieces;
   const ShardShape shape = SmallShape(kRows, 1);
   auto pool = PagePool::Create(MemoryBudget::Create("staging", 16 << 20));
@@ -389,7 +389,7 @@ TEST_F(StagedShardTest, AllCallsTogetherAreBoundedInPieces) {
     return Reason(PutBytes(&call, {TensorId::kQ, 0, 1, 0, 0, {}}, row));
   };
   EXPECT_EQ(one_more(), "TOO_MANY_FRAGMENTS");
-  // What joins pieces is welcome.
+  // A chunk that joins pieces is accepted.
   EXPECT_TRUE(PutBytes(calls.back().get(), {TensorId::kQ, 1, 1, 0, 0, {}}, row).ok());
   calls.pop_back();
   EXPECT_EQ(one_more(), "");

@@ -16,7 +16,7 @@ struct Placed {
   int64_t bytes = 0, offset = 0;
 };
 
-// By a look at every other one.
+// Compares with every other slot.
 int64_t LowestFree(const Placed& next, const std::vector<Placed>& placed) {
   std::vector<std::pair<int64_t, int64_t>> taken;
   for (const Placed& other : placed) {
@@ -65,8 +65,8 @@ TEST(FirstFitTest, EachSlotLiesAtTheLowestOffsetThatIsFree) {
   }
 }
 
-// As on 64 ranks that receive two rows of each of 64 sequences from each other, with their
-// gradients: 4,032 buffers of keys and twice as many sums, that live in different steps.
+// Like 64 ranks that receive two rows of each of 64 sequences from each other, with their
+// gradients: 4,032 buffers of keys and twice as many sums, alive in different steps.
 TEST(FirstFitTest, ThousandsOfSlotsAreNotComparedWithOneAnother) {
   std::vector<Placed> slots;
   for (int i = 0; i < 4032; ++i) {

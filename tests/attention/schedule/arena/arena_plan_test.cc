@@ -19,7 +19,7 @@ BuiltCase Ring(int64_t length, const Mask& mask, int32_t world) {
                     Strategy::kRingPassKv});
 }
 
-// The most bytes alive at once: no placement can do with less.
+// The most bytes alive at once: a lower bound of every placement.
 int64_t LowerBound(const ArenaPlan& placement) {
   int32_t last = 0;
   for (const ArenaPlan::Slot& slot : placement.slots) last = std::max(last, slot.dies);
@@ -44,8 +44,8 @@ TEST(PlacementTest, DoubleBufferOfARingFallsOut) {
   const int64_t out = rows * layout.RowBytes(BlockKind::kOut, 4);
   for (const RankSchedule& rank : built.ranks) {
     const ArenaPlan placement = PlanArena(rank, layout);
-    // Own keys die after step 0, so that two blocks of keys are alive at any time; the output is
-    // written when the queries are no longer read.
+    // Own keys die after step 0, so two blocks of keys are alive at any time. The output is written
+    // after the last read of the queries.
     EXPECT_LE(placement.arena_bytes, own + out + 2 * kv);
     EXPECT_GE(placement.arena_bytes, own + 2 * kv);
   }
@@ -76,7 +76,7 @@ TEST(PlacementTest, OffsetsAreAligned) {
 }
 
 TEST(PlacementTest, AccumulatorsStartAsTheIdentityAndNothingElseDoes) {
-  // No key to attend: the accumulator's only use is its finish, in the second half of the step.
+  // Without keys, the accumulator is used only by its finish, in the second half of the step.
   const BuiltCase empty(
       {SmallSpec(1, 1, {Lengths(6, 0)}, Mask()), TestPlans(2)[0], Strategy::kRingPassKv});
   const BuiltCase ring = Ring(30, Causal(), 3);
@@ -92,8 +92,8 @@ TEST(PlacementTest, AccumulatorsStartAsTheIdentityAndNothingElseDoes) {
   }
 }
 
-// Whatever the strategy, what stays is what nothing but tasks and ops touches, and all else has the
-// memory that it needs.
+// In every strategy, buffers that only tasks and ops touch stay in staging, and all others have the
+// memory that they need.
 TEST(BuffersInStagingTest, AreNeverMovedNorInputsWritten) {
   int64_t stay = 0, move = 0;
   for (const PlanOptions& plan : TestPlans(5)) {
@@ -158,7 +158,7 @@ TEST(BuffersInStagingTest, NeverTakeMoreMemoryThanAllBuffers) {
   EXPECT_GT(equal, 0);
 }
 
-// One rank moves nothing: of a forward pass only the running state is left.
+// One rank moves nothing: a forward pass needs memory only for its partials.
 TEST(BuffersInStagingTest, OneRankNeedsMemoryForItsStateOnly) {
   const BuiltCase built = Ring(100, Causal(), 1);
   const RankSchedule& rank = built.ranks[0];

@@ -122,8 +122,8 @@ TEST(NeedsTest, QueriesThatSeeSomeOfAShardsKeysAreAllThere) {
   }
 }
 
-// Zigzag, causal: the rows of the second half of rank 0 see keys of rank 2, those of the first do
-// not, and its queries move to rank 2 without them.
+// Zigzag, causal: the second half of rank 0's rows sees keys of rank 2, the first half does not.
+// Only the second half's queries move to rank 2.
 TEST(NeedsTest, QueriesThatSeeNothingOfAShardStay) {
   Mask causal;
   causal.causal = true;
@@ -135,7 +135,7 @@ TEST(NeedsTest, QueriesThatSeeNothingOfAShardStay) {
   EXPECT_EQ(needs.Of(0, 2), (RowSet{{0, 16}}));
 }
 
-// A thousand documents, each cut into W pieces: exact needs would be a thousand messages a pair.
+// A thousand documents, each in W pieces: exact needs would take a thousand messages per pair.
 TEST(NeedsTest, ManyIntervalsBecomeABoundedNumber) {
   Mask window;
   window.causal = true;
@@ -148,7 +148,7 @@ TEST(NeedsTest, ManyIntervalsBecomeABoundedNumber) {
   for (int32_t shard = 0; shard < 4; ++shard) {
     const RowSet need = needs.Of(0, shard);
     EXPECT_LE(need.size(), static_cast<size_t>(Needs::kMaxIntervals));
-    // Nothing that is visible is lost.
+    // Everything visible is included.
     for (const Interval& keys : needs.Wanted(0)) {
       const Interval local = plan.shards[shard].kv_rows.Local(keys);
       if (local.length() > 0) {

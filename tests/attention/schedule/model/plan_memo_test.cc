@@ -11,7 +11,7 @@
 namespace annulus {
 namespace {
 
-// Four heads with range lists of their own, and a sequence of one key.
+// Four heads with separate range lists, and a sequence of one key.
 AttentionSpec Ranged(Operation operation) {
   AttentionSpec spec;
   spec.dtype = DataType::kBf16;
@@ -34,7 +34,7 @@ AttentionSpec Ranged(Operation operation) {
   return spec;
 }
 
-// What other strategies on the same plan have left behind changes nothing.
+// Entries that other strategies on the same plan have added do not change the cost.
 TEST(PlanMemoTest, EveryStrategyCostsWhatItCostsAlone) {
   for (const Operation operation : {Operation::kForward, Operation::kGradients}) {
     const AttentionSpec spec = Ranged(operation);

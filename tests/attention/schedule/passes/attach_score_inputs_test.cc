@@ -1,4 +1,5 @@
-// Bias and bit mask go where queries go, in every strategy, and the checker misses nothing of it.
+// Bias and bit mask move with queries in every strategy, and the checker detects all errors in
+// this.
 
 #include "attention/schedule/passes/attach_score_inputs.h"
 
@@ -56,7 +57,7 @@ TEST(AttachPairsTest, EveryStrategyAndLayoutPassesTheChecker) {
   }
 }
 
-// Tasks of other sequences and heads than those with bits may be full.
+// Tasks of sequences and heads without bits may be full.
 TEST(AttachPairsTest, FullTasksBesideBitMasksPassTheChecker) {
   AttentionSpec spec = SpecWith(0, 6);
   spec.masks = {Mask(), Mask(), Mask()};
@@ -92,7 +93,7 @@ TEST(AttachPairsTest, NothingMovesWhereQueriesStay) {
   }
 }
 
-// One head for all is an input once, however queries are cut by heads.
+// An input with one head for all is present once, even if queries are split by heads.
 TEST(AttachPairsTest, WhatIsOfAllHeadsIsHeldOnce) {
   for (const int32_t heads : {1, 6}) {
     const BuiltCase built({SpecWith(heads, 0), TestPlans(3)[0], Strategy::kUlysses});
@@ -117,11 +118,11 @@ TEST(AttachPairsTest, TheCheckerRefusesWhatLacksThem) {
   Task& task = none[1].steps[1].tasks.at(0);
   task.pairs = -1;
   EXPECT_TRUE(refused(none));
-  // Of queries of another shard.
+  // The input belongs to queries of another shard.
   Task& wrong = other[1].steps[1].tasks.at(0);
   wrong.pairs = other[1].steps[0].tasks.at(0).pairs;
   EXPECT_TRUE(refused(other));
-  // They stay behind on both sides.
+  // Neither side transfers them.
   for (RankSchedule& rank : left) {
     for (Step& step : rank.steps) {
       for (auto* list : {&step.sends, &step.receives}) {
@@ -134,7 +135,7 @@ TEST(AttachPairsTest, TheCheckerRefusesWhatLacksThem) {
     }
   }
   EXPECT_TRUE(refused(left));
-  // A task names some where the job has none.
+  // A task uses such an input although the job has none.
   const BuiltCase plain({SpecWith(0, 0), TestPlans(3)[0], Strategy::kRingPassQ});
   std::vector<RankSchedule> more = plain.ranks;
   more[1].steps[1].tasks.at(0).pairs = more[1].steps[1].tasks.at(0).q;

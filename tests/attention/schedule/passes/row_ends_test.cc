@@ -1,4 +1,5 @@
-// Both schedules are played with lists in place of numbers: what a row has met since its identity.
+// Executes both schedules with lists instead of numbers: the contributions to a row since its
+// identity.
 
 #include "attention/schedule/passes/row_ends.h"
 
@@ -20,13 +21,13 @@ using Cell = std::tuple<int32_t, int64_t, int32_t>;  // Buffer, row, head.
 using Met = std::vector<int64_t>;
 constexpr int64_t kJunk = -1, kFinished = -2;
 
-// Plays one rank's running states and outputs.
+// Executes one rank's partials and outputs.
 class Player {
  public:
   explicit Player(const RankSchedule& schedule)
       : schedule_(schedule), placement_(PlanArena(schedule, BlockLayout(AttentionSpec()))) {}
 
-  // What each row of the outputs is made of in the end.
+  // The contributions to each output row at the end.
   std::map<Cell, Met> Play() {
     for (size_t b = 0; b < schedule_.buffers.size(); ++b) {
       if (Kind(b) != BlockKind::kPartial) continue;
@@ -120,7 +121,7 @@ int64_t Finishes(const RankSchedule& schedule) {
   return finishes;
 }
 
-// Of tasks that end other rows than they begin.
+// The number of tasks that end other rows than they begin.
 int64_t Crossing(const RankSchedule& schedule) {
   int64_t crossing = 0;
   for (const Step& step : schedule.steps)
@@ -182,7 +183,7 @@ TEST(RowEndsTest, OneRankNeitherClearsItsStateNorFinishesIt) {
   }
 }
 
-// Squares and what lies on diagonals leave each task one run of rows to begin and one to end.
+// Squares and diagonals leave each task one run of rows to begin and one to end.
 TEST(RowEndsTest, LongJobsInPartsEndTheirRowsInTasks) {
   for (const Mask& mask : {TestMasks()[0], TestMasks()[1]}) {
     for (const int64_t length : {32768, 1 << 20}) {
@@ -202,8 +203,8 @@ TEST(RowEndsTest, LongJobsInPartsEndTheirRowsInTasks) {
   }
 }
 
-// A running state that is finished twice, sent away, not wholly covered, or whose output may not be
-// written yet stays as it is.
+// A partial is unchanged if it is finished twice, sent, not wholly covered, or if its output may
+// not be written yet.
 class OneState : public testing::Test {
  protected:
   OneState() {

@@ -31,8 +31,7 @@ Split SplitAll(const BuiltCase& built, const std::vector<int32_t>& parts) {
   return split;
 }
 
-// A forward pass or gradients, of sinks and a bias too, of one sequence or two, with the masks that
-// are drawn.
+// A forward pass or gradients, also of sinks and a bias, with one sequence or two and random masks.
 AttentionSpec DrawnSpec(std::mt19937_64& random) {
   const std::vector<Mask> masks = TestMasks();
   std::vector<Sequence> sequences;
@@ -72,7 +71,7 @@ TEST(SplitStepsTest, SplitSchedulesAreStillRight) {
   EXPECT_GT(gradients, 300);
 }
 
-// Rank 1 of a deterministic job without a mask begins when it has the keys before its own.
+// Rank 1 of a deterministic job without a mask begins once it has the keys before its own.
 TEST(SplitStepsTest, TransfersOfDeterministicJobsGoFirst) {
   for (const bool deterministic : {false, true}) {
     AttentionSpec spec = SmallSpec(8, 8, {Lengths(8192, 8192)}, TestMasks()[0]);
@@ -109,7 +108,7 @@ TEST(SplitStepsTest, PartsCostAboutTheSame) {
   }
 }
 
-// What a part prepares beside the pairs of its tasks: keys that its rows see, and states of rows.
+// Work of a part besides its pairs: keys that its rows see, and partials of rows.
 int64_t LongestSide(const Step& step, const BuiltCase& built, const RankSchedule& rank) {
   int64_t keys = 0, rows = 0;
   for (const Task& task : step.tasks) {
@@ -147,7 +146,7 @@ TEST(SplitStepsTest, PartsOfLongTasksHaveFewKeysAndFewRows) {
           EXPECT_LE(LongestSide(step, built, rank), 5 * std::sqrt(kLimit));
           for (const Task& task : step.tasks) {
             cut += task.k_begin > 0 ? 1 : 0;
-            // Of a causal task's squares only those on the diagonal need masks.
+            // Only the squares on the diagonal of a causal task need masks.
             const bool causal = mask.causal && !mask.window_left.has_value();
             masked += causal && task.coverage == Coverage::kPartial ? 1 : 0;
             whole += causal && task.coverage == Coverage::kFull ? 1 : 0;
@@ -165,7 +164,7 @@ TEST(StepPartsTest, AreTheSameForAllAndBoundedBelowByOne) {
   EXPECT_EQ(StepParts({{10, 20}}, 0), (std::vector<int32_t>{1, 1}));
 }
 
-// Rank 1 sends to rank 0 in every step but the second; each has a step of its own that is long.
+// Rank 1 sends to rank 0 in every step but the second; each rank has one long step.
 TEST(LongestStepTest, CountsTheWaitForPeersThatComeLate) {
   std::vector<RankSchedule> ranks(2);
   for (RankSchedule& rank : ranks) rank.steps.resize(4);

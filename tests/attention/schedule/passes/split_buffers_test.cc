@@ -72,7 +72,7 @@ TEST(BufferCutsTest, SchedulesAreStillRight) {
 // Contiguous rows with a window: a rank sends its last keys and needs those before its own.
 class WindowTest : public testing::Test {
  protected:
-  static constexpr int64_t kRows = 4000;  // Of a rank: too few for SplitSteps to cut.
+  static constexpr int64_t kRows = 4000;  // Rows of a rank: too few for SplitSteps to split.
   static constexpr int32_t kParts = 10;
   static constexpr int64_t kLeast = 200;
 

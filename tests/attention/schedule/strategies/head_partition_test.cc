@@ -22,7 +22,7 @@ int64_t Units(const HeadPartition& shares, int32_t members, int32_t member) {
   return units;
 }
 
-// Key/value heads that all members but their owners receive, in heads × members' rows.
+// Key/value heads that members other than their owners receive, in heads × members' rows.
 int64_t Moved(const HeadPartition& shares, int32_t members) {
   int64_t moved = 0;
   for (int32_t member = 0; member < members; ++member) {
@@ -79,8 +79,8 @@ TEST(HeadSharesTest, UnitsAreWholeHeadsWhereTheDegreeDividesThem) {
   }
 }
 
-// Six heads over four: work 1.33 times the mean by whole heads and even by units, for half a
-// key/value tensor more. Two heads over eight: six idle ranks, or none for seven tensors.
+// Six heads over four ranks: whole heads give 1.33 times the mean work, units are even for half a
+// key/value tensor more. Two heads over eight ranks: six idle ranks, or none for seven tensors.
 TEST(HeadSharesTest, UnitsBuyBalanceWithKeys) {
   const auto most = [](const HeadPartition& shares, int32_t members) {
     int64_t most = 0;

@@ -1,4 +1,4 @@
-// Jobs of files whose tensors lie in another order than jobs have them.
+// Jobs of files whose tensors have another dimension order than jobs.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -22,7 +22,7 @@ constexpr int64_t kBatch = 2, kQueries = 3, kKeys = 4, kHeads = 4, kKvHeads = 2,
 
 std::string Path(const std::string& name) { return testing::TempDir() + "/" + name; }
 
-// Packed rows of a job of gradients by name, each number another one, and how they lie.
+// Packed rows of a gradients job by name, each number different, and their layout.
 class LayoutFile {
  public:
   explicit LayoutFile(TensorLayout layout)
@@ -71,7 +71,7 @@ class LayoutFile {
 
 class AttendJobLayoutTest : public testing::TestWithParam<TensorLayout> {
  protected:
-  // Of the file's job, with its operation.
+  // The file's job, with its operation.
   static AttendJob Job(SafetensorsFile file, v1::AttentionSpec given) {
     const JobShape shape = *ShapeOf(file, GetParam());
     return *AttendJob::FromFile(std::move(file), *CompleteSpec(std::move(given), shape), shape);
@@ -172,7 +172,7 @@ TEST(OtherLayoutTest, AnotherNumberOfDimensionsIsRefused) {
   }
   EXPECT_EQ(refusal(TensorLayout::kThd, TensorLayout::kBhsd).message(),
             "q: [3, 4, 5] where [batch, heads, tokens, dim] is needed");
-  // Heads for tokens: then q, k and v do not fit, unless they happen to.
+  // With heads instead of tokens, q, k and v match only by chance.
   EXPECT_EQ(DetailOf(refusal(TensorLayout::kBshd, TensorLayout::kSbhd)).reason, "SHAPE_MISMATCH");
 }
 

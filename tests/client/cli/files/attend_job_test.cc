@@ -85,7 +85,7 @@ TEST(AttendJobTest, PackedSequencesComeFromTheSpec) {
                    .ok());
 }
 
-// Writes q, k, v of the given shapes and asks for the job's shape.
+// Writes q, k, v of the given shapes and requests the job's shape.
 std::string ReasonOfFile(const std::vector<std::vector<int64_t>>& shapes,
                          const std::string& v_dtype = "F32") {
   const std::string path = testing::TempDir() + "/shapes.safetensors";
@@ -117,7 +117,7 @@ TEST(AttendJobTest, FilesMustHoldAJob) {
   EXPECT_EQ(ReasonOfFile({{4, 2, 8}, {5, 1, 8}, {5, 1, 8}}, "I32"), "UNSUPPORTED_DTYPE");
 }
 
-// What ShapeOf says of q, k and v of no data.
+// The error of ShapeOf for q, k and v without data.
 std::string ToldOf(const std::vector<std::pair<std::string, std::vector<int64_t>>>& tensors) {
   const std::string path = testing::TempDir() + "/told.safetensors";
   const std::vector<std::byte> bytes(1 << 16);
@@ -182,8 +182,8 @@ TEST(AttendJobTest, OutputsAreWrittenInTheShapeOfTheInput) {
   }
 }
 
-// What `annulus gradients` reads: numbers of rows lie [heads, tokens] in a file, and the spec takes
-// from it what it leaves out.
+// Reads what `annulus gradients` reads: row numbers are [heads, tokens] in a file, and the spec
+// takes the values that it leaves out from the file.
 TEST(AttendJobTest, GradientsAreReadFromWhatAttendWrites) {
   const int64_t rows = 3, keys = 2, heads = 2;
   std::vector<float> q(rows * heads * 4, 1), k(keys * 4, 2), v(keys * 5, 3),
@@ -230,7 +230,7 @@ TEST(AttendJobTest, GradientsAreReadFromWhatAttendWrites) {
   EXPECT_EQ(DetailOf(job->WriteOutputs(&late)).reason, "INPUT_CHANGED");
 }
 
-// What is written of a made job, and of one with a bias of one row for all, as a file has it.
+// Output bytes of a synthetic job, and of one with a bias of one row for all, as a file has it.
 TEST(AttendJobTest, TheBytesOfTheOutputAreKnownBeforeThereIsOne) {
   const std::string made = "2,5,7,4,2,8,6,bf16,1";
   for (

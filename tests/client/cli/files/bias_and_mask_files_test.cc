@@ -14,7 +14,7 @@
 namespace annulus {
 namespace {
 
-// The spec with what a file with a mask and so many query heads says.
+// The spec completed from a file with a mask and `q_heads` query heads.
 v1::AttentionSpec Taken(const std::string& spec, int64_t q_heads) {
   const std::string path = testing::TempDir() + "/pairs.safetensors";
   EXPECT_TRUE(SafetensorsWriter::Create(path)
@@ -80,7 +80,7 @@ TEST(PairFilesTest, LeadingExtentsMayBeAbsent) {
        {std::vector<int64_t>{3}, {1, 3}, {1, 1, 3}, {1, 1, 1, 3}}) {
     ASSERT_TRUE(SafetensorsWriter::Create(path)->Commit({{"bias", "F32", shape, bytes}}).ok());
     const SafetensorsFile file = *SafetensorsFile::Open(path);
-    std::vector<float> rows(2 * 2 * 2 * 3);  // Of 2 sequences of 2 rows.
+    std::vector<float> rows(2 * 2 * 2 * 3);  // Rows of 2 sequences of 2 rows.
     const absl::Status status =
         ReadBiasOrMaskInput(file, tensor, {2, 2, 3}, reinterpret_cast<std::byte*>(rows.data()));
     ASSERT_TRUE(status.ok()) << status;
@@ -88,7 +88,8 @@ TEST(PairFilesTest, LeadingExtentsMayBeAbsent) {
   }
 }
 
-// Two rows of one number; to fp32 first, the sum would be half-way between two of 16 bits.
+// Two rows of one number. If it were rounded to fp32 first, the sum would be half-way between two
+// 16-bit numbers.
 TEST(PairFilesTest, AGradientOfABiasIsRoundedOnce) {
   const TensorInfo tensor{TensorId::kDBias, RowSpace::kQuery, Direction::kOutput, 1, 1,
                           DataType::kFp32};

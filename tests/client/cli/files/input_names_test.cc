@@ -33,7 +33,7 @@ AttentionSpec ByState() {
   return spec;
 }
 
-// The names that are refused, one by one.
+// The refused names, one by one.
 std::vector<std::string> Refused(const AttentionSpec& spec, const std::vector<std::string>& names) {
   std::vector<std::string> refused;
   for (const std::string& name : names) {

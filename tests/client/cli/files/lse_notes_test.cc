@@ -58,7 +58,7 @@ TEST(LseNotesTest, AMaskThatWasForgottenShows) {
   causal.sequences.resize(1);
   full.sequences.resize(1);
   causal.masks.resize(1);
-  full.masks.resize(1);  // Of nothing: as none.
+  full.masks.resize(1);  // An empty mask counts as none.
   causal.masks[0].causal = true;
   const SafetensorMetadata notes = NotesOfJob(causal);
   const auto form = [](const AttentionSpec& spec) {
@@ -124,7 +124,7 @@ TEST(LseNotesTest, LongRulesAreDigestsOfTheirParts) {
   other.modifiers.sinks[99] = 0;
   EXPECT_THAT(Refusal(notes, {{}, {}, {}, LseRulesOf(other)}),
               testing::HasSubstr(R"(had modifiers {"sinks":"sha256:)"));
-  // As files were written once.
+  // The format of older files.
   SafetensorMetadata whole = notes;
   whole["lse_rules"] = absl::StrCat("sha256:", absl::BytesToHexString(Sha256(LseRulesOf(spec))));
   EXPECT_EQ(Refusal(whole, {{}, {}, {}, LseRulesOf(spec)}), "");
@@ -196,7 +196,7 @@ TEST(LseNotesTest, PartialsInBf16AreSaid) {
   EXPECT_TRUE(MayBeOfBf16Partials(FileSaying({})));
 }
 
-// Of several files with so much to say; what they say together.
+// The combined notes of several files.
 absl::StatusOr<SafetensorMetadata> Together(const std::vector<SafetensorMetadata>& notes) {
   PartNotes parts;
   for (const SafetensorMetadata& each : notes) {

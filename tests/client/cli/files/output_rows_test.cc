@@ -19,7 +19,7 @@ AttentionSpec WithDropout(DataType dtype) {
   return spec;
 }
 
-// Inputs with the output of the reference, which shares nothing with the check.
+// Inputs with the output of the reference, which shares no code with the check.
 class Inputs {
  public:
   explicit Inputs(const AttentionSpec& spec) : memory_(SmallInputs(spec)) {}
@@ -31,7 +31,7 @@ class Inputs {
     return CheckOutputOfRows(spec, tensors, count, 5, bf16_partials);
   }
 
-  // The number of an fp32 output.
+  // Adds to an element of an fp32 output.
   void Add(size_t cell, float more) {
     float value = 0;
     std::byte* const at = memory_.at(TensorId::kOut).data() + cell * sizeof(value);

@@ -34,7 +34,7 @@ struct Tensor {
 
 std::string PathOf(const std::string& name) { return testing::TempDir() + "/shard_files_" + name; }
 
-// A file with these tensors. `name` is one of the test's own.
+// A file with these tensors. `name` is unique in this test.
 SafetensorsFile FileOf(const std::string& name, const std::vector<Tensor>& tensors) {
   std::vector<SafetensorView> views;
   for (const Tensor& tensor : tensors) {
@@ -124,7 +124,7 @@ TEST(ShardFilesTest, TensorsOfAnotherJobAreRefusedByName) {
   }
 }
 
-// Refused with the reason, and the message has the text.
+// Expects a refusal with the reason, and the text in its message.
 void ExpectUnshardRefused(const std::vector<std::vector<Tensor>>& ranks, const std::string& reason,
                           const std::string& text, int64_t batch = 0) {
   std::vector<SafetensorsFile> files;
@@ -169,7 +169,7 @@ TEST(ShardFilesTest, FilesThatAreNotOneForEachRankAreRefused) {
   ExpectUnshardRefused({{two}, {one}}, "SHAPE_MISMATCH", "which 2 does not divide", 2);
 }
 
-// Where the ranks have as many rows each, nothing else would tell.
+// If the ranks have equal numbers of rows, nothing else would detect it.
 TEST(ShardFilesTest, AFileIsNotTwoRanks) {
   const PlanRows plan = *PlanRows::Of(*ParsePlan(R"({"shards": [
     {"rank": 0, "q_rows": [{"begin": 0, "block": 1, "stride": 1, "count": 1}], "kv_rows": []},
@@ -260,7 +260,7 @@ TEST(ShardFilesTest, WhatIsNoPlanIsRefused) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text.substr(0, 200);
     EXPECT_EQ(Reason(status), "BAD_PLAN");
   }
-  // Well formed, and no plan's rows: PlanRows says so.
+  // Well-formed rows that no plan has: PlanRows refuses them.
   for (const std::string& text : {std::string(R"({"shards": []})"),
                                   range(R"("begin": 1, "block": 1, "stride": 1, "count": 1)"),
                                   range(R"("begin": 0, "block": 1, "stride": 0, "count": 2)")}) {

@@ -19,7 +19,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// A plan as the service tells it.
+// A plan as the service sends it.
 v1::Plan PlanOf(const AttentionSpec& spec, const PlanOptions& options) {
   const auto made = MakeShardPlan(spec, options);
   v1::Plan plan;
@@ -42,7 +42,7 @@ AttentionSpec SpecOf(const std::vector<std::pair<int64_t, int64_t>>& lengths) {
   return spec;
 }
 
-// Elements that say which they are.
+// Elements that contain their own index.
 Bytes Numbered(int64_t elements, int64_t element_bytes) {
   Bytes bytes(elements * element_bytes);
   for (int64_t i = 0; i < elements; ++i)
@@ -54,7 +54,7 @@ int64_t Elements(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
 }
 
-// The packed row of each of a rank's, from the plan's words alone.
+// The packed row of each of a rank's rows, from the plan's message alone.
 std::vector<int64_t> RowsSaid(const v1::ShardPlan& shard, RowSpace space) {
   std::vector<int64_t> rows;
   for (const v1::RowRange& range : space == RowSpace::kQuery ? shard.q_rows() : shard.kv_rows()) {
@@ -65,7 +65,7 @@ std::vector<int64_t> RowsSaid(const v1::ShardPlan& shard, RowSpace space) {
   return rows;
 }
 
-// One element after the other.
+// Copies one element after another.
 Bytes ShardByHand(const TensorShape& t, const Bytes& whole, const std::vector<int64_t>& rows) {
   const int64_t tokens = t.shape[t.token_dim];
   int64_t blocks = 1, inner = 1;
@@ -108,8 +108,8 @@ void ExpectRoundTrip(const v1::Plan& plan, const TensorShape& tensor) {
 constexpr Layout kLayouts[] = {Layout::kContiguous, Layout::kZigzag, Layout::kStriped,
                                Layout::kByArea, Layout::kZigzagPerSequence};
 
-// Lengths below, at and above what divides, shorter than the ranks, none at all, and packed ones of
-// which some are empty.
+// Lengths below, at and above what divides; shorter than the number of ranks; zero; and packed ones
+// of which some are empty.
 TEST(ShardTensorTest, EveryLayoutGivesTheRowsThatThePlanSaysAndTheWayBack) {
   const std::vector<std::vector<std::pair<int64_t, int64_t>>> jobs = {
       {{0, 0}},   {{1, 1}},   {{2, 7}},   {{8, 8}},
@@ -132,7 +132,7 @@ TEST(ShardTensorTest, EveryLayoutGivesTheRowsThatThePlanSaysAndTheWayBack) {
   }
 }
 
-// Rows of equal sequences follow one another; with the heads in between too.
+// Rows of equal sequences follow one another, also with heads in between.
 TEST(ShardTensorTest, ABatchIsItsSequencesOneAfterTheOther) {
   const AttentionSpec spec = SpecOf({{7, 11}, {7, 11}, {7, 11}});
   for (const Layout layout : kLayouts) {

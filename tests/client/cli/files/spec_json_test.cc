@@ -26,7 +26,7 @@ absl::StatusOr<v1::AttentionSpec> Parse(const std::string& json) {
   return ParseSpec(json, "spec.json");
 }
 
-// Each is refused, with this message.
+// Refused JSON, and the expected message.
 struct Refusal {
   const char* json;
   const char* message;
@@ -174,7 +174,7 @@ TEST(SpecJsonTest, TimesSayTheirForm) {
   }
   EXPECT_EQ(Parse(R"({"forward": {"keepState": "1.5s"}})")->forward().keep_state().nanos(),
             500000000);
-  // What the form alone allows is protobuf's to refuse.
+  // Values that the format allows are refused by protobuf.
   EXPECT_EQ(DetailOf(Parse(R"({"forward": {"keepState": "999999999999999s"}})").status()).reason,
             "BAD_SPEC");
 }
@@ -206,8 +206,8 @@ TEST(SpecJsonTest, WhatProto3JsonAllowsIsTaken) {
   EXPECT_EQ(spec->dropout().seed(), ~0ull);
 }
 
-// An element for a list, else the value of a field. Numbers are the largest or, every other time,
-// the least of their type.
+// Fills an element of a list, or the value of a field, with the largest number of its type, or with
+// the smallest if not `largest`.
 void FillField(const FieldDescriptor& field, bool largest, Message* message);
 
 void Fill(bool largest, Message* message) {

@@ -1,5 +1,5 @@
-// Every example of docs/reference/specs.md is a spec that the command line takes, and every field
-// has one.
+// Every example of docs/reference/specs.md is accepted by the command line, and every field has an
+// example.
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -23,7 +23,7 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 using Names = std::set<std::string>;
 
-// Refused wherever they are (NOT_SERVED).
+// Refused in every request (NOT_SERVED).
 const Names& NotServed() {
   static const auto* const kNames =
       new Names{"sequences.session", "sequences.layer", "DATA_TYPE_FP8_E4M3"};
@@ -52,7 +52,7 @@ bool IsOfOurs(const FieldDescriptor& field) {
          field.message_type()->file()->package() == "annulus.v1";
 }
 
-// Fields by their path, and the values of enums by their name.
+// Fields by path, and values of enums by name.
 void AddAll(const Descriptor& message, const std::string& path, Names* names) {
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
@@ -86,7 +86,7 @@ void AddSaid(const Message& message, const std::string& path, Names* names) {
   }
 }
 
-// Of the inputs that the page names.
+// The shape of the inputs that the page names.
 JobShape ShapeFor(const v1::AttentionSpec& spec) {
   JobShape shape = ParseSynthetic("1,4096,4096,8,2,64,fp32,1")->shape;
   shape.batch.reset();

@@ -25,7 +25,7 @@ std::string Field(const absl::Status& status) {
   return detail.reason + (detail.fields.empty() ? "" : " " + detail.fields[0].field);
 }
 
-// Where an element lies, by the letters of the layout's name, in elements.
+// The offset of an element, by the letters of the layout's name, in elements.
 int64_t PlaceOf(const CallerTensor& tensor, const std::vector<int64_t>& strides, int64_t b,
                 int64_t s, int64_t h, int64_t d) {
   const std::map<char, int64_t> index = {{'b', b}, {'s', s}, {'t', s},
@@ -86,7 +86,7 @@ TEST(TensorLayoutTest, ShapesGoBackAndForth) {
   }
 }
 
-// Random shapes and strides, each element by itself. What lies between elements stays.
+// Random shapes and strides, checked element by element. Gaps between elements stay unchanged.
 TEST(TensorLayoutTest, EveryElementHasItsPlace) {
   const uint64_t seed = TestSeed();
   std::cout << "seed " << seed << std::endl;
@@ -143,12 +143,12 @@ TEST(TensorLayoutTest, OneRowForManyCanBeReadFromOnly) {
   EXPECT_EQ(rows, (std::vector<uint16_t>{1, 2, 1, 2, 1, 2, 3, 4, 3, 4, 3, 4}));
   EXPECT_EQ(Field(UnpackRows(expanded, Bytes(rows), MutableBytes(laid))),
             "SHAPE_MISMATCH tensor.strides");
-  // Dimensions that reach into one another.
+  // Dimensions that overlap.
   const CallerTensor twisted = Of(TensorLayout::kThd, {2, 2, 2}, {2, 2, 1});
   std::vector<uint16_t> eight(8);
   EXPECT_EQ(Field(UnpackRows(twisted, Bytes(eight), MutableBytes(eight))),
             "SHAPE_MISMATCH tensor.strides");
-  // An extent of 1 goes nowhere.
+  // A stride of a dimension of size 1 has no effect.
   EXPECT_TRUE(UnpackRows(Of(TensorLayout::kBhsd, {1, 2, 2, 1}, {0, 2, 1, 0}), Bytes(data),
                          MutableBytes(laid))
                   .ok());
@@ -180,10 +180,10 @@ TEST(TensorLayoutTest, WhatIsNoTensorIsRefused) {
             "TENSOR_BYTES_MISMATCH rows");
   EXPECT_EQ(Field(UnpackRows(tensor, Bytes(rows), MutableBytes(fewer))),
             "TENSOR_BYTES_MISMATCH tensor.bytes");
-  // More may lie behind it.
+  // Further data may follow.
   data.resize(30);
   EXPECT_TRUE(PackRows(tensor, Bytes(data), MutableBytes(rows)).ok());
-  // Nothing is read where there is nothing.
+  // Nothing is read from an empty tensor.
   EXPECT_TRUE(PackRows(Of(TensorLayout::kThd, {0, 3, 4}), {}, {}).ok());
 }
 

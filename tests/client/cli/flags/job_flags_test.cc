@@ -19,7 +19,7 @@ class JobFlagsTest : public testing::Test {
     std::ofstream(spec_file_) << R"({"masks": [{"windowLeft": "5"}], "scale": 0.25})";
   }
 
-  // What the flags make of a spec with a window and a scale of 0.25.
+  // The request of the flags for a spec with a window and a scale of 0.25.
   absl::StatusOr<JobRequest> Request(std::vector<std::string> flags, JobFlags read = {}) {
     CLI::App app("", "annulus");
     AddJobFlags(&app, &read);
@@ -36,7 +36,7 @@ class JobFlagsTest : public testing::Test {
     return flags;
   }
 
-  // The job of them.
+  // The job of the flags.
   AttentionSpec Read(const std::vector<std::string>& flags) {
     absl::StatusOr<JobRequest> request = Request(flags);
     EXPECT_TRUE(request.ok()) << request.status();
@@ -194,7 +194,7 @@ TEST_F(JobFlagsTest, ASpecOfTheOtherOperationIsRefused) {
     ASSERT_EQ(DetailOf(status).fields.size(), 1u) << spec;
     EXPECT_EQ(DetailOf(status).fields[0].field, field) << spec;
     EXPECT_NE(status.message().find(told), absl::string_view::npos) << status;
-    EXPECT_TRUE(Request({}).ok()) << spec;  // A plan is of either.
+    EXPECT_TRUE(Request({}).ok()) << spec;  // Either operation can be planned.
   }
 }
 

@@ -9,7 +9,7 @@
 namespace annulus {
 namespace {
 
-// A coordinator that answers call by call, each after its time; the last answer stays.
+// A scripted coordinator: each answer comes after its delay; the last one repeats.
 class AwaitWorkersTest : public testing::Test {
  protected:
   struct Answer {
@@ -44,7 +44,7 @@ class AwaitWorkersTest : public testing::Test {
 TEST_F(AwaitWorkersTest, GoesOnThroughSilenceAndAbsence) {
   const auto info = Await(2, absl::Minutes(1),
                           {{absl::UnavailableError("x"), absl::ZeroDuration()},
-                           {Workers(9), absl::Hours(1)},  // Accepts the call and says nothing.
+                           {Workers(9), absl::Hours(1)},  // Accepts the call and does not answer.
                            {Workers(1), absl::ZeroDuration()},
                            {Workers(2), absl::ZeroDuration()}});
   ASSERT_TRUE(info.ok()) << info.status();

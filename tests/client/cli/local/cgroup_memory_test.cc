@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
 constexpr char kOwn[] = "proc/self/cgroup", kMounted[] = "sys/fs/cgroup/";
 
-// What is said where a process finds these files.
+// The limit that a process with these files sees.
 int64_t SaidBy(const std::map<std::string, std::string>& files) {
   const std::string root = testing::TempDir() + "/cgroup_memory/";
   std::filesystem::remove_all(root);

@@ -1,4 +1,4 @@
-// What of a written file the disk has been asked to take, and when: fsync is this test's own.
+// Records which parts of a written file were synced, and when. fsync is replaced by this test's.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,13 +20,13 @@ namespace {
 struct Synced {
   std::string path;
   int64_t bytes;
-  bool has_name;  // The file that is made, by then.
+  bool has_name;  // True if the file already had its name.
 };
 
 std::vector<Synced> synced;
 std::string output;
-size_t failing = 0;  // Which call fails, from 1.
-int failure = 0;     // How.
+size_t failing = 0;  // The number of the call that fails, from 1.
+int failure = 0;     // The error of the failing call.
 
 std::string PathOf(int fd) {
   char path[PATH_MAX] = {};
@@ -48,7 +48,7 @@ int Note(int fd) {
 
 class SafetensorsSyncTest : public testing::Test {
  protected:
-  // Of its calls of fsync the one with this number, from 1, fails with `error`.
+  // Commits a file. The fsync call with number `fail` (from 1) fails with `error`.
   absl::Status Commit(size_t fail = 0, int error = 0) {
     synced.clear();
     failing = fail;

@@ -128,7 +128,8 @@ TEST(SafetensorsTest, WhatIsNoSafetensorsFileIsToldByWhatItIs) {
                               "comes to one first");
   }
   const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
-  sockaddr_un address = {AF_UNIX, "none_socket"};  // In the folder of the test: names are short.
+  // Relative to the test's folder, because socket names are short.
+  sockaddr_un address = {AF_UNIX, "none_socket"};
   unlink(address.sun_path);
   ASSERT_EQ(bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
   EXPECT_NE(told("none_socket").find("a socket: a regular file is needed"), std::string::npos);

@@ -60,7 +60,7 @@ TEST(SafetensorsWriterTest, WhatIsNoFileIsNotReplacedAndALinkStaysOne) {
   EXPECT_NE(SafetensorsFile::Open(target)->Find("a"), nullptr);
 }
 
-// As /dev/stdout is a link to what has no path, where standard output is a pipe.
+// Like /dev/stdout, which links to a name without a path if standard output is a pipe.
 TEST(SafetensorsWriterTest, StandardOutputIsNoPlaceForAFile) {
   const std::string link = testing::TempDir() + "/stdout_link";
   int pipe_ends[2] = {};

@@ -27,7 +27,7 @@ TEST(AllThreadsTest, OneCpuTakesOneThread) {
   }).join();
 }
 
-// Each waits for the other, for 10 s at most.
+// Each thread waits for the other, at most 10 s.
 TEST(AllThreadsTest, TwoCpusTakeTwoThreads) {
   if (AllowedCpuCount() < 2) GTEST_SKIP() << "one CPU";
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);

@@ -27,7 +27,7 @@ absl::Status Check(const AttentionSpec& spec, const Memory& memory) {
   return CheckLseOfFew(spec, tensors);
 }
 
-// Each LSE by a rule. Those of the reference, which shares nothing with the check, are of base e.
+// Changes each LSE by a rule. The reference, which shares no code with the check, uses base e.
 template <typename Rule>
 Memory Changed(Memory memory, const Rule& rule) {
   std::vector<std::byte>& lse = memory.at(TensorId::kLse);
@@ -91,7 +91,7 @@ TEST(LseProbeTest, WhatIsOutOfRangeIsPassedOver) {
   }
 }
 
-// Of one row of one head alone, over more keys than the work is bounded to.
+// One row of one head, over more keys than the work limit.
 TEST(LseProbeTest, OneRowIsLookedAtHoweverManyKeysItHas) {
   AttentionSpec spec;
   spec.operation = Operation::kGradients;

@@ -23,7 +23,7 @@ AttentionSpec WithModifiers(DataType dtype) {
   return spec;
 }
 
-// Inputs with the LSE of the reference, which shares nothing with the check.
+// Inputs with the LSE of the reference, which shares no code with the check.
 class Inputs {
  public:
   explicit Inputs(const AttentionSpec& spec) : memory_(SmallInputs(spec)) {}
@@ -85,7 +85,7 @@ TEST(LseRowsTest, EverythingThatDecidesAnLseIsSeen) {
     EXPECT_EQ(DetailOf(inputs.Check(changed)).reason, "LSE_MISMATCH") << i;
   }
   AttentionSpec seed = spec;
-  seed.dropout->seed = 8;  // After the LSE.
+  seed.dropout->seed = 8;  // After the LSE was computed.
   EXPECT_EQ(inputs.Check(seed), absl::OkStatus());
 }
 

@@ -24,13 +24,13 @@ inline AttentionSpec SmallGradients(DataType dtype) {
   spec.sequences[0].q_len = 30;
   spec.sequences[0].kv_len = 40;
   spec.sequences[1].q_len = 25;
-  spec.sequences[1].kv_len = 10;  // Its first rows see nothing.
+  spec.sequences[1].kv_len = 10;  // Its first rows see no key.
   spec.masks.resize(1);
   spec.masks[0].causal = true;
   return spec;
 }
 
-// The same with everything that changes scores or weights, but ALiBi.
+// SmallGradients with everything that changes scores or weights, except ALiBi.
 inline AttentionSpec SmallModifiedGradients(DataType dtype) {
   AttentionSpec spec = SmallGradients(dtype);
   spec.modifiers.soft_cap = 2;
@@ -42,7 +42,7 @@ inline AttentionSpec SmallModifiedGradients(DataType dtype) {
   return spec;
 }
 
-// Inputs of such a job by their tensors, with the output and LSE of the reference.
+// Inputs of such a job by tensor, with the reference's output and LSE.
 std::map<TensorId, std::vector<std::byte>> SmallInputs(const AttentionSpec& spec);
 
 }  // namespace annulus

@@ -12,7 +12,7 @@
 namespace annulus {
 namespace {
 
-// A job with the answer of the naive reference, which shares nothing with the verifier.
+// A job with the answer of the naive reference, which shares no code with the verifier.
 class Solved {
  public:
   explicit Solved(const AttentionSpec& spec) : spec_(spec) {
@@ -47,14 +47,14 @@ class Solved {
     for (const auto& [id, bytes] : memory_) tensors[id] = bytes.data();
     return VerifyGradients(spec_, tensors, count, seed);
   }
-  // Held against another spec.
+  // Verifies the answer against another spec.
   GradientReport VerifyAs(const AttentionSpec& spec) const {
     std::map<TensorId, const std::byte*> tensors;
     for (const auto& [id, bytes] : memory_) tensors[id] = bytes.data();
     return VerifyGradients(spec, tensors, 1000, 5);
   }
 
-  // Every bit of a tensor's first row.
+  // Inverts every bit of a tensor's first row.
   void Invert(TensorId id) {
     const std::vector<TensorInfo> table = TensorTable(spec_);
     for (int64_t i = 0; i < FindTensor(table, id)->row_bytes(); ++i)
@@ -139,7 +139,7 @@ TEST(VerifyGradientsTest, TheGradientOfABiasOfAllHeadsIsTheirSum) {
   EXPECT_EQ(report.worst_head, 0);
 }
 
-// One key, whose dO · v is delta: dS is 0, and so is the naive one in every order.
+// One key whose dO · v equals delta: dS is 0, also in the naive computation in every order.
 TEST(VerifyGradientsTest, FewMayBeOffByWhatTheyAreMadeOf) {
   AttentionSpec spec;
   spec.operation = Operation::kGradients;
@@ -166,8 +166,8 @@ TEST(VerifyGradientsTest, FewMayBeOffByWhatTheyAreMadeOf) {
     const GradientReport report = VerifyGradients(spec, memory, 10, 5);
     return report.within() ? TensorId::kUnspecified : report.worst_tensor;
   };
-  // What dO · v and delta are made of adds up to 1.75 and 2.25: half an ulp for each of two
-  // roundings, and that twice.
+  // The terms of dO · v and delta add up to 1.75 and 2.25: half an ulp for each of two roundings,
+  // times two.
   const float half_ulp = std::ldexp(1.0f, -24), most = 2 * 2 * (1.75f + 2.25f) * half_ulp;
   for (const TensorId id : {TensorId::kDq, TensorId::kDBias}) {
     for (const float sign : {-1.0f, 1.0f}) {
@@ -178,14 +178,14 @@ TEST(VerifyGradientsTest, FewMayBeOffByWhatTheyAreMadeOf) {
   tensors[TensorId::kQ] = {1, -2};  // The score stays 0.
   EXPECT_EQ(worst(TensorId::kDk, 2 * most), TensorId::kUnspecified);
   EXPECT_EQ(worst(TensorId::kDk, std::nextafter(2 * most, 1.0f)), TensorId::kDk);
-  // The weight is 1, exactly: of an exponent of sizes 2 it may be off by 9 half ulp, twice. The
-  // budget of any number near 1 has 4.
+  // The weight is exactly 1. Its exponent has sizes 2, so the weight may have an error of 9 half
+  // ulps, times two. The budget of any number near 1 has 4.
   EXPECT_EQ(worst(TensorId::kDv, 22 * half_ulp), TensorId::kUnspecified);
   EXPECT_EQ(worst(TensorId::kDv, 24 * half_ulp), TensorId::kDv);
 }
 
-// Of many rows the naive error alone is allowed. The answer is of an LSE of fp32, which the
-// verifier does not take: with sinks of that size it is rounded to parts of 1e-5.
+// With many rows, only the naive error is permitted. The answer uses an fp32 LSE, which the
+// verifier does not use: with such large sinks it is rounded to parts of 1e-5.
 TEST(VerifyGradientsTest, ManyRowsOfLargeLsePass) {
   for (const float sink : {0.0f, 10.0f, 120.0f}) {
     AttentionSpec spec = SmallSpec(DataType::kFp32);

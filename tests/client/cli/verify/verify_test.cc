@@ -33,8 +33,8 @@ AttentionSpec SpecOf(int64_t q_len, int64_t kv_len, bool causal, DataType dtype)
   return spec;
 }
 
-// Inputs, and the right outputs by a computation of this test's own: online softmax in double, one
-// key at a time.
+// Inputs, and correct outputs by this test's own computation: online softmax in double, one key at
+// a time.
 struct Solved {
   explicit Solved(const AttentionSpec& spec) : table(TensorTable(spec)) {
     for (const TensorInfo& tensor : table) {
@@ -111,7 +111,8 @@ struct Solved {
 TEST(VerifyTest, RightAnswersAreWithinTheBudget) {
   for (DataType dtype : {DataType::kFp32, DataType::kFp16, DataType::kBf16}) {
     for (bool causal : {false, true}) {
-      const AttentionSpec spec = SpecOf(13, 9, causal, dtype);  // Causal: rows that see nothing.
+      // Causal, so that some rows see no key.
+      const AttentionSpec spec = SpecOf(13, 9, causal, dtype);
       const Solved solved(spec);
       const absl::StatusOr<VerifyReport> report = VerifyRows(spec, solved.Input(), 1000, 1);
       ASSERT_TRUE(report.ok());
@@ -122,7 +123,7 @@ TEST(VerifyTest, RightAnswersAreWithinTheBudget) {
   }
 }
 
-// An answer with 17 bits is right for who asked for them, and one with 14 for nobody.
+// An answer with 17 bits is correct for bf16x3 only; one with 14 bits never is.
 TEST(VerifyTest, Bf16x3HasABudgetOfItsOwn) {
   AttentionSpec spec = SpecOf(13, 60, false, DataType::kFp32);
   const auto off_by = [&](double part) {
@@ -154,13 +155,13 @@ TEST(VerifyTest, PartialsThatTravelledInBf16MayHaveRoundedAnAnswer) {
     input.bf16_partials = bf16_partials;
     return VerifyRows(spec, input, 1000, 1)->within();
   };
-  // Values are up to 1, and a mean of their sizes about a half.
+  // Values are up to 1, and the mean of their sizes is about one half.
   EXPECT_FALSE(off_by(0x1p-10f, false));
   EXPECT_TRUE(off_by(0x1p-10f, true));
   EXPECT_FALSE(off_by(0x1p-8f, true));
 }
 
-// Leaving one out changes the verdict.
+// Without any one of the options the verdict changes.
 TEST(VerifyTest, EveryOptionIsPartOfTheAnswer) {
   AttentionSpec spec = SpecOf(13, 9, true, DataType::kFp32);
   spec.modifiers.soft_cap = 0.25;
@@ -208,7 +209,7 @@ void SetFloat(float value, size_t at, std::vector<std::byte>* memory) {
   std::memcpy(memory->data() + at * sizeof(value), &value, sizeof(value));
 }
 
-// One key: the answer is its value, and the naive computation makes no error.
+// One key: the answer is its value, and the naive computation has no error.
 TEST(VerifyTest, OneOutputMayBeOffByAnUlpAndNotByMore) {
   AttentionSpec spec = SpecOf(1, 1, false, DataType::kFp32);
   spec.q_heads = spec.kv_heads = spec.head_dim = 1;
@@ -223,8 +224,8 @@ TEST(VerifyTest, OneOutputMayBeOffByAnUlpAndNotByMore) {
   }
 }
 
-// Two right answers, each by sums in fp32 in an order of its own: a single output's naive error is
-// small by luck every now and then.
+// Two correct answers by fp32 sums in different orders: the naive error of a single output is
+// sometimes small by chance.
 TEST(VerifyTest, OneOutputOfManyKeysIsJudgedFairly) {
   for (int64_t keys = 200; keys < 500; ++keys) {
     AttentionSpec spec = SpecOf(1, keys, false, DataType::kFp32);
@@ -258,7 +259,7 @@ TEST(VerifyTest, NanIsRightWhereAnInputMakesItAndOnlyThere) {
   const float nan = std::nanf("");
   const int row_size = spec.q_heads * spec.head_dim;
   Solved solved(spec);
-  // The first sequence's first key, of which heads 0 and 1 of its 13 rows are made.
+  // The first key of the first sequence, which heads 0 and 1 of its 13 rows depend on.
   SetFloat(nan, 3, &solved.memory[1]);
   EXPECT_FALSE(VerifyRows(spec, solved.Input(), 26, 1)->within());
   for (int row = 0; row < 13; ++row) {
@@ -273,7 +274,7 @@ TEST(VerifyTest, NanIsRightWhereAnInputMakesItAndOnlyThere) {
   EXPECT_EQ(report->worst_head, 0);
 }
 
-// Its error would hide in the budget of a head with large values.
+// The error would be within the budget of a head with large values.
 TEST(VerifyTest, EachHeadHasABudgetOfItsOwn) {
   // 4,096 outputs a head.
   const AttentionSpec spec = SpecOf(128, 9, false, DataType::kFp32);
@@ -292,7 +293,7 @@ TEST(VerifyTest, EachHeadHasABudgetOfItsOwn) {
     const absl::StatusOr<VerifyReport> good = VerifyRows(spec, solved.Input(), count, 1);
     EXPECT_TRUE(good->within()) << count;
     float value = 0;
-    const int64_t at = (good->rows[0] * spec.q_heads + 3) * spec.head_dim;  // Of head 3.
+    const int64_t at = (good->rows[0] * spec.q_heads + 3) * spec.head_dim;  // An output of head 3.
     std::memcpy(&value, solved.memory[3].data() + at * sizeof(value), sizeof(value));
     SetFloat(value + 1e-5f, at, &solved.memory[3]);
     const absl::StatusOr<VerifyReport> report = VerifyRows(spec, solved.Input(), count, 1);
@@ -318,8 +319,8 @@ TEST(VerifyTest, WhatItCannotJudgeIsRefused) {
   EXPECT_EQ(DetailOf(VerifyRows(spec, solved.Input(), 7, 1).status()).reason, "NOT_SERVED");
 }
 
-// Scores near 0 of terms in the hundreds, summed in fp32 in another order than the naive answer's:
-// no arithmetic of fp32 comes nearer.
+// Scores near 0 are sums of terms in the hundreds, added in fp32 in another order than the naive
+// answer's. No fp32 arithmetic is more accurate.
 TEST(VerifyTest, AnLseMayBeOffAsMuchAsItsScoresAre) {
   constexpr int kRows = 400, kDim = 64;
   for (const LseBase base : {LseBase::kE, LseBase::k2}) {
@@ -355,7 +356,7 @@ TEST(VerifyTest, AnLseMayBeOffAsMuchAsItsScoresAre) {
   }
 }
 
-// Rows of 34 blocks of keys, which threads take in two parts.
+// Rows of 34 blocks of keys, which threads process in two parts.
 AttentionSpec ManyBlocks() {
   AttentionSpec spec = SpecOf(3, 17000, true, DataType::kFp32);
   spec.sequences.resize(1);

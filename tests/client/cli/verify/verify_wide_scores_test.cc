@@ -16,8 +16,8 @@ namespace {
 
 constexpr int64_t kRows = 24, kKeys = 40, kHeads = 4, kKvHeads = 2, kDim = 16;
 
-// One sequence, grouped heads, and one number as the bias of all pairs: what a fully masked row of
-// padding looks like. An fp32 LSE beside it has no room for log kKeys.
+// One sequence, grouped heads, and one number as the bias of all pairs: like a fully masked padding
+// row. With it, an fp32 LSE has no precision left for log kKeys.
 class WideJob {
  public:
   WideJob(DataType dtype, float bias, uint64_t seed) : random_(seed) {
@@ -38,7 +38,8 @@ class WideJob {
     Tensor(TensorId::kLse).assign(kRows * kHeads, Rounded(bias));
   }
 
-  // Makes the answer in double, of weights softmax(spread · x) · `times` for scores x without bias.
+  // Computes the answer in double, with weights softmax(spread · x) · `times` for scores x without
+  // bias.
   void Solve(double spread, double times) {
     const int64_t outputs = kRows * kHeads * kDim;
     Tensor(TensorId::kOut).assign(outputs, 0);
@@ -163,7 +164,7 @@ TEST(VerifyWideScoresTest, AWeightOfOneForEachKeyIsFound) {
   }
 }
 
-// Rows whose scores are all the same number, as fp32 has them.
+// Rows whose scores are all equal in fp32.
 TEST(VerifyWideScoresTest, EqualWeightsPass) {
   for (const Case& each : Cases()) {
     WideJob job(each.dtype, each.bias, 12);
@@ -175,7 +176,7 @@ TEST(VerifyWideScoresTest, EqualWeightsPass) {
   }
 }
 
-// −1e9 leaves room for scores in fp64.
+// −1e9 leaves enough precision for scores in fp64.
 TEST(VerifyWideScoresTest, ExactWeightsPass) {
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
     WideJob job(dtype, -1e9f, 13);
@@ -187,7 +188,7 @@ TEST(VerifyWideScoresTest, ExactWeightsPass) {
   }
 }
 
-// As `annulus gradients --synthetic` has them.
+// The LSE that `annulus gradients --synthetic` makes.
 TEST(VerifyWideScoresTest, AMadeLseIsTaken) {
   WideJob job(DataType::kFp32, -1e9f, 15);
   job.Solve(/*spread=*/0, /*times=*/kKeys);
@@ -195,10 +196,10 @@ TEST(VerifyWideScoresTest, AMadeLseIsTaken) {
   EXPECT_FALSE(job.Verify(1000).within());
 }
 
-// An LSE in range that is not the row's is not what the answer is judged by.
+// The answer is not judged by a given LSE in range that is not the row's.
 TEST(VerifyWideScoresTest, TheLseOfTheJobIsNotTaken) {
   WideJob job(DataType::kFp32, 0, 14);
-  job.Solve(/*spread=*/1, /*times=*/kKeys);  // As LSE of 0 would almost have it.
+  job.Solve(/*spread=*/1, /*times=*/kKeys);  // With LSE 0 this would almost be the answer.
   EXPECT_FALSE(job.Verify(1000).within());
   job.Solve(/*spread=*/1, /*times=*/1);
   const GradientReport report = job.Verify(1000);

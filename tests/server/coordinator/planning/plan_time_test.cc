@@ -1,4 +1,4 @@
-// What is planned inside an event, what elsewhere, and what there without a wait.
+// Jobs that are planned inside an event, elsewhere, and elsewhere without a wait.
 
 #include "server/coordinator/planning/plan_time.h"
 
@@ -29,7 +29,7 @@ v1::RunJobRequest Chunked(int32_t heads, int64_t rows, int64_t chunk) {
   return request;
 }
 
-// Each head has a mask of its own.
+// Each head has a separate mask.
 v1::RunJobRequest ManyMasks(int64_t rows, bool chunks) {
   v1::RunJobRequest request = Heads(64, rows);
   for (int i = 0; i < 64; ++i) {
@@ -73,7 +73,7 @@ TEST(PlanShapeTest, CountsWhatHeadsFollowInEachSequence) {
 
 class PlanTimeTest : public testing::Test {
  protected:
-  // Of an event: whether it made the plan.
+  // True if the event itself made the plan.
   bool PlannedInside(const v1::RunJobRequest& request) {
     const int made = harness_.plans_made;
     const size_t wanted = harness_.plans_wanted.size();
@@ -113,7 +113,7 @@ TEST_F(PlanTimeTest, WhatMasksMakeLongIsPlannedElsewhere) {
   EXPECT_FALSE(PlannedInside(documents)) << "each is cut for itself";
 }
 
-// Its steps would be cut into thousands of parts.
+// Its steps would be split into thousands of parts.
 TEST_F(PlanTimeTest, ALongJobIsPlannedElsewhere) {
   harness_.staging_limit = int64_t{1} << 40;
   harness_.Start(4);
@@ -123,7 +123,7 @@ TEST_F(PlanTimeTest, ALongJobIsPlannedElsewhere) {
   EXPECT_TRUE(PlannedInside(alone)) << "one rank's steps are not cut";
 }
 
-// However many workers there are, planning looks at those that a job may use.
+// With any number of workers, planning considers only those that a job may use.
 TEST_F(PlanTimeTest, ASmallJobIsPlannedInsideAmongManyWorkers) {
   harness_.Start(64);
   v1::RunJobRequest request = harness_.Request(0);

@@ -39,7 +39,7 @@ PlanRequest Plan(const v1::RunJobRequest& request, const Rates& rates) {
   return plan;
 }
 
-// What the workers make of a plan.
+// Schedules as the workers derive them from a plan.
 std::vector<RankSchedule> SplitRanks(const PlanRequest& request, const JobPlan& plan,
                                      const ScheduleRequest& schedule) {
   std::vector<RankSchedule> ranks;
@@ -53,7 +53,7 @@ std::vector<RankSchedule> SplitRanks(const PlanRequest& request, const JobPlan& 
 
 TEST(PlannerTest, PeakBytesAreThoseOfTheSplitScheduleThatWorkersPlace) {
   Rates rates;
-  rates.pair_seconds = 6.4e-6;  // Slow: many segments.
+  rates.pair_seconds = 6.4e-6;  // Slow, so that there are many segments.
   int travelled = 0;
   for (int32_t world : {2, 3, 4}) {
     for (auto strategy :
@@ -78,12 +78,12 @@ TEST(PlannerTest, PeakBytesAreThoseOfTheSplitScheduleThatWorkersPlace) {
         for (const RankSchedule& rank : SplitRanks(request, **plan, schedule)) {
           peak = std::max(peak, PlanArena(rank, BlockLayout(spec)).arena_bytes);
         }
-        // Where results travel, with each rank's word whether it has its own.
+        // If results travel, each rank has a verdict byte for every rank.
         const bool travel = ResultsTravel(spec, (*plan)->execution);
         EXPECT_EQ((*plan)->cost.peak_bytes_per_rank, peak + (travel ? world : 0))
             << world << " ranks";
         travelled += travel ? 1 : 0;
-        // Where the parts do not fit, the steps stay whole.
+        // If the parts do not fit, the steps stay whole.
         PlanRequest tight = request;
         tight.max_device_bytes = PredictCost(schedule, rates)->peak_bytes_per_rank;
         const PlanResult fitting = MakeJobPlan(tight);
@@ -114,14 +114,14 @@ TEST(PlannerTest, WhereStepsStayWholeWorkersAreToldHowLongTheyAre) {
   EXPECT_TRUE((*whole)->parts_of_step.empty());
   EXPECT_GT((*whole)->longest_step, absl::Seconds((*whole)->cost.seconds / 3));
   EXPECT_LE((*whole)->longest_step, absl::Seconds((*whole)->cost.seconds));
-  // Jobs have shown more of the kernel than it measured, and may again find what held it up.
+  // Jobs were faster than the kernel's measurement, but may be as slow as that again.
   request.rates.pair_seconds /= 8;
   request.factor = 0.125;
   const PlanResult hurried = MakeJobPlan(request);
   ASSERT_TRUE(hurried.ok()) << hurried.status();
   EXPECT_LT((*hurried)->cost.seconds, (*whole)->cost.seconds / 4);
   EXPECT_EQ((*hurried)->longest_step, (*whole)->longest_step);
-  // Where it is slower than it measured, no less.
+  // If the kernel is slower than its measurement, this counts.
   request.rates.pair_seconds *= 8;
   request.factor = 1.5;
   EXPECT_EQ((*MakeJobPlan(request))->longest_step, (*whole)->longest_step);
@@ -148,7 +148,7 @@ TEST(PlannerTest, LongTransfersAreCutLikeLongTasks) {
   }
 }
 
-// A state decides who has which rows, and leaves the strategy open.
+// A state determines the rows of each rank and leaves the strategy open.
 TEST(PlannerTest, WhatIsPinnedIsMet) {
   PlanRequest request = Plan(Request(0, 512), Rates());
   request.sizes = {3};
@@ -176,7 +176,7 @@ TEST(PlannerTest, StateThatIsKeptHasItsShareOfStaging) {
   EXPECT_EQ(detail.fields[0].field, "spec.forward.keep_state");
 }
 
-// Two workers would each make a part of the gradients of its one key/value head.
+// Two workers would each compute a part of the gradients of its one key/value head.
 TEST(PlannerTest, WhatOneWorkerCannotStageIsTooLargeWhereMoreHaveNoWay) {
   v1::RunJobRequest job = Request(0, 256);
   job.mutable_spec()->set_deterministic(true);

@@ -1,4 +1,4 @@
-// Whole blocks that go through AMX's flow, against the same blocks step by step.
+// Compares whole blocks in AMX's streaming pipeline with the same blocks step by step.
 
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ class AmxFlowTest : public testing::Test {
     return spec;
   }
 
-  // A score more of those rows that `rows` says, and of each key.
+  // Raises the scores of the rows that `rows` selects by `score` of each key.
   static Input Raised(const AttentionSpec& spec, const std::function<bool(int64_t)>& rows,
                       const std::function<double(int64_t)>& score) {
     Input input = Normal(spec, 61);
@@ -80,7 +80,7 @@ class AmxFlowTest : public testing::Test {
     EXPECT_TRUE(same(a.max_logit, b.max_logit));
   }
 
-  // Sums and weights, which tell more than what they are rounded to; of finite numbers.
+  // Compares sums and weights, which show more than their rounded results. Finite numbers only.
   void ExpectSameStates(const AttentionSpec& spec, const Input& input) const {
     KernelHarness flow(spec, input, {}), steps(spec, input, {});
     ASSERT_TRUE(flow.Run(*flow_kernel_).ok());
@@ -88,7 +88,7 @@ class AmxFlowTest : public testing::Test {
     EXPECT_TRUE(flow.state() == steps.state());
   }
 
-  // The same bits, and within the budget.
+  // Expects the same bits, within the budget.
   void Expect(const AttentionSpec& spec, const Input& input) const {
     ExpectSameBits(spec, input);
     KernelHarness flow(spec, input, {});
@@ -101,7 +101,7 @@ class AmxFlowTest : public testing::Test {
   std::unique_ptr<AttentionKernel> flow_kernel_, steps_kernel_;
 };
 
-// Whole strips and parts of one, more than a tile of them, both widths.
+// Whole row blocks and parts of one, more than a tile of them, both widths.
 TEST_F(AmxFlowTest, HasTheBitsOfSingleSteps) {
   for (const int32_t dim : {64, 128}) {
     for (const int64_t rows : {17, 32, 33, 100, 230}) {
@@ -122,8 +122,8 @@ TEST_F(AmxFlowTest, UnderAMask) {
   }
 }
 
-// A maximum that grows does so for its row alone, whether others of its strip do or not, and
-// whether few strips have one or most.
+// A maximum grows only for its own row, also if other rows of its row block have growing maxima,
+// and if few row blocks have one or most.
 TEST_F(AmxFlowTest, WhereMaximaGrow) {
   const auto at_900 = [](int64_t key) { return key == 900 ? 40.0 : 0.0; };
   const auto each_block = [](int64_t key) { return static_cast<double>(key / 128 * 8); };
@@ -138,7 +138,7 @@ TEST_F(AmxFlowTest, WhereMaximaGrow) {
   }
 }
 
-// Rows that weigh much although no score is so large that their maximum must grow.
+// Rows with large weights, although no score is so large that their maximum must grow.
 TEST_F(AmxFlowTest, WhereManyScoresAreABitLarger) {
   const auto later = [](int64_t key) { return key < 300 ? 0.0 : 4.0; };
   for (const int32_t dim : {64, 128}) {
@@ -150,8 +150,8 @@ TEST_F(AmxFlowTest, WhereManyScoresAreABitLarger) {
   }
 }
 
-// Maxima far from 0: from the first block on, or from one in between; of all
-// rows, of some, and of one, for which the flow goes on.
+// Maxima far from 0, from the first block on or from a later one; of all rows, of some, and of one,
+// for which the pipeline continues.
 TEST_F(AmxFlowTest, WhereMaximaAreFar) {
   const auto all = [](int64_t) { return 3008.0; };
   const auto later = [](int64_t key) { return key < 700 ? 0.0 : 1040.0; };
@@ -182,9 +182,9 @@ TEST_F(AmxFlowTest, WhereNumbersAreNotFinite) {
   }
 }
 
-// A row's sums begin with the first key that it sees, whatever the thread's memory holds: in a
-// strip whose rows all begin with a block, beside rows that have begun before, and in one of which
-// some see nothing of the first block. One thread, whose first tile meets what was left.
+// A row's sums begin with its first visible key, whatever the thread's memory contains: in a row
+// block whose rows all begin with a block; beside rows that have begun before; and in one in which
+// some rows see nothing of the first block. One thread, whose first tile finds the remains.
 TEST_F(AmxFlowTest, WhateverAnEarlierCallHasLeft) {
   flow_kernel_ = Make(flow_isa_, /*threads=*/1);
   for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
@@ -207,7 +207,7 @@ TEST_F(AmxFlowTest, WhateverAnEarlierCallHasLeft) {
   }
 }
 
-// Who asks for the largest score gets it, not one that lags behind.
+// If the largest score is requested, it is exact, not one that lags behind.
 TEST_F(AmxFlowTest, TheLargestScoreIsExactWhereItIsAskedFor) {
   for (const int32_t dim : {64, 128}) {
     AttentionSpec spec = SpecOf(dim, 100);

@@ -57,7 +57,8 @@ class BlockOpsTest : public testing::Test {
     job.layout = &layout_;
     return ApplyBlockOp(job, op, kPortableIsa, *pool_);
   }
-  // Normal numbers in every float; a block of partials gets plausible maxima and weights by that.
+  // Fills every float with normal numbers. In a block of partials, this gives plausible maxima and
+  // weights.
   void FillFloats(OwnedBlock& block) {
     std::normal_distribution<float> normal;
     for (size_t at = 0; at < block.bytes.size(); at += 4) {
@@ -83,7 +84,7 @@ class BlockOpsTest : public testing::Test {
     return state;
   }
 
-  // Every cell of partials is what it was, or that merged with what `other` gives for it.
+  // Every cell of the partials is unchanged, or merged with the cell that `other` returns for it.
   void ExpectMerged(
       const OwnedBlock& before, const OwnedBlock& after,
       absl::FunctionRef<std::optional<State>(int64_t row, int32_t head)> other) const {

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int32_t kKvHeads = 3, kGroup = 2;
 constexpr int64_t kRows = 500, kKeys = 2000;
-constexpr int64_t kPlenty = 1000;  // Packs: more than any call here has.
+constexpr int64_t kPlenty = 1000;  // More packs than any call here has.
 
 class CallPlanTest : public testing::Test {
  protected:
@@ -54,8 +54,8 @@ class CallPlanTest : public testing::Test {
   CallPlan plan_;
 };
 
-// Blocks of keys of (task, key/value head, tile), in the order in which they run; an item twice in
-// a phase fails.
+// Blocks of keys of (task, key/value head, tile), in the order in which they run. An item that is
+// twice in a phase fails.
 using Seen = std::map<std::tuple<int32_t, int32_t, int64_t>, std::vector<int64_t>>;
 Seen CountVisibleBlocks(const std::vector<Phase>& phases) {
   Seen seen;
@@ -257,7 +257,7 @@ TEST_F(CallPlanTest, FewTilesJoinWhereBlocksAreKeptAndMoreWhereTheyReadManyKeys)
 TEST_F(CallPlanTest, SequencesSideBySideArePackedInPassingAsOneWithTheirMaskIs) {
   PhaseLimits limits{kPlenty, /*threads=*/2};
   limits.most_kept = 8;
-  // Pieces of rows with the keys before and beside them: a task each, as of sequences.
+  // Pieces of rows with the keys before and beside them: one task each, as for sequences.
   constexpr int64_t kLength = 300, kPieces = 12;
   spec_.masks = {Mask()};
   Make(/*causal=*/true, {}, kLength * kPieces, kLength * kPieces);

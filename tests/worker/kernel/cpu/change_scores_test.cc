@@ -1,4 +1,4 @@
-// Soft cap and ALiBi alone, on every path: how exact they are.
+// Accuracy of soft cap and ALiBi alone, on every path.
 
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ ScoreRule CapOf(float cap) {
   return rule;
 }
 
-// Every 61st float from 2^-40 to 16, negative too.
+// Every 61st float from 2^-40 to 16, also negative.
 TEST(ChangeScoresTest, TanhIsWithinTwoUlp) {
   for (const TileIsa* isa : Isas()) {
     double worst = 0;

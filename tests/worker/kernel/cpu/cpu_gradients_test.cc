@@ -1,4 +1,4 @@
-// What the conformance suites do not ask of the CPU kernel's gradients.
+// Tests of the CPU kernel's gradients in addition to the conformance suites.
 #include <gtest/gtest.h>
 
 #include <cstddef>
@@ -24,12 +24,12 @@ class CpuGradients : public testing::Test {
     cuts_.key_shards = 2;
     cuts_.striped = true;
     input_ = Normal(spec_, 43);
-    // What they are does not matter here, and the exact ones take long.
+    // Their values do not matter here, and exact ones take long.
     up_.out = up_.d_out = Normal(spec_, 44).q;
     up_.lse.assign(700 * 4, 3.0);
   }
 
-  // The bits are the same with each of these numbers of threads.
+  // Expects the same bits with each of these numbers of threads.
   void ExpectSameBits(const std::vector<int>& threads) {
     for (const char* path : {"amx", "avx512bf16", "avx512", "avx2", "portable"}) {
       if (MakeKernel(path, 1) == nullptr) continue;

@@ -69,8 +69,8 @@ TEST(CpuKernelTest, ThreadsDoNotChangeABit) {
   }
 }
 
-// One thread has items enough for three tiles each, three have not; then for as many as there may
-// be, and for two (call_plan.cc).
+// One thread has enough items for three tiles each, three threads do not; then for as many as
+// possible, and for two (call_plan.cc).
 TEST(CpuKernelTest, TilesThatAreJoinedDoNotChangeABit) {
   bool joins = false;
   for (const TileIsa* isa : AvailableIsas()) {
@@ -88,7 +88,7 @@ TEST(CpuKernelTest, TilesThatAreJoinedDoNotChangeABit) {
   if (!joins) GTEST_SKIP() << "no AMX here, which alone joins tiles";
 }
 
-// Two threads share out four heads and pack keys in passing, three cannot (cpu_kernel.cc).
+// Two threads share four heads and pack keys in passing, three cannot (cpu_kernel.cc).
 TEST(CpuKernelTest, KeysPackedInPassingDoNotChangeABit) {
   for (const TileIsa* isa : AvailableIsas()) {
     for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
@@ -103,7 +103,7 @@ TEST(CpuKernelTest, KeysPackedInPassingDoNotChangeABit) {
   }
 }
 
-// In a window threads keep the blocks that they have packed in passing, if they have the memory.
+// In a window, threads keep the blocks that they have packed in passing, if they have the memory.
 TEST(CpuKernelTest, KeysKeptInPassingDoNotChangeABit) {
   for (const TileIsa* isa : AvailableIsas()) {
     for (const DataType dtype : {DataType::kFp32, DataType::kBf16, DataType::kFp16}) {
@@ -135,8 +135,8 @@ TEST(CpuKernelTest, OtherRowsAndHeadsDoNotChangeABit) {
   }
 }
 
-// Attends twice to a buffer whose keys change in between, which content of one number never does:
-// so the answer tells whether they were packed again. The second call leaves out the last `trimmed`
+// Attends twice to a buffer whose keys change in between. Content of one number never changes, so
+// the answer shows if the keys were packed again. The second call leaves out the last `trimmed`
 // keys.
 std::vector<float> OutputOfTwoCalls(AttentionKernel& kernel, const Job& job,
                                     std::array<uint64_t, 2> contents, int64_t trimmed) {
@@ -173,7 +173,7 @@ TEST(CpuKernelTest, KeysOfOneContentArePackedOnce) {
   }
 }
 
-// Attends to parts of the keys, and to the same parts once more when the keys have changed.
+// Attends to parts of the keys, and again to the same parts after the keys have changed.
 std::vector<float> OutputOfParts(const Job& job, const CpuKernel::Options& options) {
   const auto kernel = CpuKernel::Create(options);
   KernelHarness harness(job.spec, job.input, {});
@@ -202,7 +202,7 @@ TEST(CpuKernelTest, PartsOfOneContentStayPackedWhereThereIsRoom) {
     const Job job = MakeJob(4, 2, 300, 1000);
     CpuKernel::Options options;
     options.isa = isa;
-    options.threads = 5;  // Each could keep too few blocks to pack them in passing.
+    options.threads = 5;  // Each thread could keep too few blocks to pack them in passing.
     const BlockLayout layout(job.spec);
     options.pack_bytes =
         8 * PackBytes(IsaFor(*isa, job.spec.dtype), layout);  // Two heads of four blocks.

@@ -63,7 +63,7 @@ TEST(FinishRowTest, QuotientsAreRoundedAsDivisionsAre) {
     RowDivision by;
     by.scale = n % 2 == 0 ? 1.0f : mantissa(random) / 2;
     by.divisor = number();
-    // The hardest to divide by: all bits of the mantissa, or none but the last.
+    // The most difficult divisors: all bits of the mantissa, or only the last.
     if (n % 5 == 1) by.divisor = std::nextafter(2.0f, 0.0f);
     if (n % 5 == 2) by.divisor = std::nextafter(1.0f, 2.0f);
     ExpectSameBits(sums, by);

@@ -17,12 +17,12 @@
 namespace annulus {
 namespace {
 
-// As of jobs that need not be deterministic.
+// The value for jobs that need not be deterministic.
 constexpr int64_t kStripeSlots = 4 * kTileRows;
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-// Tasks of one sequence, whose blocks are of no more use than to be told apart.
+// Tasks of one sequence, whose blocks only serve to distinguish them.
 struct Call {
   Call(int32_t q_heads, int32_t kv_heads, int64_t rows, std::vector<Mask> masks) {
     spec.dtype = DataType::kFp32;
@@ -86,7 +86,8 @@ bool Sees(const Call& call, const GradientRounds& shape, const CallVisibility& v
   return false;
 }
 
-// Items as each accumulator's rows meet them, of (queries or keys, head, stripe or block).
+// Items in the order in which each accumulator's rows meet them, by (queries or keys, head, stripe
+// or block).
 using Cell = std::tuple<int32_t, int64_t, int64_t>;  // task, block, stripe
 using Orders = std::map<std::tuple<bool, int32_t, int64_t>, std::vector<Cell>>;
 void Meet(const GradientItem& item, Orders* orders) {
@@ -95,7 +96,7 @@ void Meet(const GradientItem& item, Orders* orders) {
   (*orders)[{false, item.kv_head, item.key_block}].push_back(cell);
 }
 
-// The plan's rule, with every cell looked at.
+// The plan's rule, applied to every cell.
 Orders ByRule(const Call& call, const GradientRounds& shape, const CallVisibility& visible) {
   Orders orders;
   for (size_t t = 0; t < call.tasks.size(); ++t) {
@@ -175,14 +176,15 @@ TEST_F(GradientPlanTest, StripesAreAsLongAsKeepsThreadsBusy) {
     int threads;
     int64_t tiles;
   };
-  for (const Case& c : {Case{4, 4, 4096, 2, 16},  // Three stripes of each head, eight items wanted.
-                        Case{4, 4, 4096, 3, 16}, Case{4, 4, 4096, 4, 8}, Case{4, 4, 4096, 7, 4},
-                        Case{8, 2, 4096, 2, 16},   // Slots of a group make more stripes.
-                        Case{1, 1, 4096, 1, 8},    // Six of them; sixteen tiles would make three.
-                        Case{1, 1, 4096, 2, 4},    // There are no shorter ones.
-                        Case{1, 1, 65536, 2, 16},  //
-                        Case{64, 64, 200, 8, 16},  // Heads are enough.
-                        Case{1, 1, 1, 64, 4}}) {
+  // Three stripes of each head; eight items are wanted.
+  for (const Case& c :
+       {Case{4, 4, 4096, 2, 16}, Case{4, 4, 4096, 3, 16}, Case{4, 4, 4096, 4, 8},
+        Case{4, 4, 4096, 7, 4}, Case{8, 2, 4096, 2, 16},  // Slots of a group make more stripes.
+        Case{1, 1, 4096, 1, 8},    // Six stripes; sixteen tiles would make three.
+        Case{1, 1, 4096, 2, 4},    // There are no shorter stripes.
+        Case{1, 1, 65536, 2, 16},  //
+        Case{64, 64, 200, 8, 16},  // The heads alone are enough.
+        Case{1, 1, 1, 64, 4}}) {
     SCOPED_TRACE(testing::Message() << c.q_heads << " heads, " << c.rows << " rows, " << c.threads);
     Call call(c.q_heads, c.kv_heads, c.rows, {});
     call.Add({0, c.rows}, {0, c.rows}, 0, c.q_heads);
@@ -214,7 +216,7 @@ TEST_F(GradientPlanTest, NarrowWindowsOverManyRowsArePlannedByOneLookAtEachRow) 
                  items += static_cast<int64_t>(round.size());
                  return true;
                });
-  // A stripe's rows and the 127 keys before them lie in two or three blocks.
+  // A stripe's rows and the 127 keys before them are in two or three blocks.
   EXPECT_GE(items, 2 * kStripes - 2);
   EXPECT_LE(items, 3 * kStripes);
   EXPECT_EQ(progress.load(), kStripes);
@@ -245,7 +247,7 @@ TEST_F(GradientPlanTest, APlanThatIsToldToStopLooksNoFurtherAndRunsNothing) {
         return visible.Of(0, 0, row);
       },
       control_);
-  EXPECT_EQ(looks, 20);  // The stripe's own rows, and no other's.
+  EXPECT_EQ(looks, 20);  // The stripe's own rows, and no others.
   looks = 0;
   const VisibleBlocks none(
       stripes,

@@ -73,7 +73,7 @@ TEST(HeldBlocksTest, WhatIsNotKnownIsLikeNoOther) {
   EXPECT_EQ(Held(blocks.PlaceAll({Id(7, 0)}, 8)), 0);
 }
 
-// Against memory that is written to: what is held is what was packed there last.
+// Compares with memory that is written to: a held block equals the block last packed there.
 TEST(HeldBlocksTest, WhatIsHeldIsThere) {
   const uint32_t seed = TestSeed();
   SCOPED_TRACE(SeedTrace(seed));
@@ -85,7 +85,7 @@ TEST(HeldBlocksTest, WhatIsHeldIsThere) {
   for (int round = 0; round < 20000; ++round) {
     const int64_t room = 1 + below(12);
     std::set<std::pair<uint64_t, int64_t>> wanted;
-    const uint64_t content = below(4);  // 0 is not known.
+    const uint64_t content = below(4);  // 0 means unknown.
     const int64_t count = 1 + below(static_cast<uint32_t>(room));
     for (int64_t i = 0; i < count; ++i)
       wanted.insert({below(8) == 0 ? below(4) : content, below(10)});

@@ -1,4 +1,4 @@
-// Few query slots over many keys, attended to as the keys lie.
+// Few query slots over many keys, with unpacked keys.
 
 #include "worker/kernel/cpu/row_loop.h"
 
@@ -31,7 +31,7 @@ AttentionSpec Decoding(DataType dtype, int64_t rows, int64_t keys, int32_t q_hea
   return spec;
 }
 
-// Table `path` with its function counted; nullptr where this CPU lacks it.
+// Table `path`, with calls of its function counted; nullptr if this CPU lacks it.
 class CountingKernel {
  public:
   CountingKernel(const std::string& path, DataType dtype, int threads = 2) {
@@ -82,7 +82,7 @@ class RowLoopTest : public testing::TestWithParam<std::string> {
     EXPECT_TRUE(harness.Run(*kernel.get()).ok());
     return kernel.calls();
   }
-  // The job, by rows as they lie.
+  // Runs the job with unpacked rows.
   KernelHarness Done(const AttentionSpec& spec, const Input& input, const Cuts& cuts = {}) {
     const CountingKernel kernel(GetParam(), spec.dtype);
     KernelHarness harness(spec, input, cuts);
@@ -101,7 +101,7 @@ constexpr DataType kTypes[] = {DataType::kFp32, DataType::kFp16, DataType::kBf16
 
 TEST_P(RowLoopTest, TakesFewRowsOverManyKeys) {
   for (const DataType dtype : kTypes) {
-    // A call for 16 keys of each of two key/value heads.
+    // One call for 16 keys of each of two key/value heads.
     EXPECT_EQ(CallsFor(Decoding(dtype, 1, 16000)), 2 * 1000);
     EXPECT_EQ(CallsFor(Decoding(dtype, 4, 16000)), 2 * 1000);
     EXPECT_EQ(CallsFor(Decoding(dtype, 1, 8192 - 256)), 0) << "not cut";
@@ -185,7 +185,7 @@ TEST_P(RowLoopTest, ScalesAreHonoured) {
   }
 }
 
-// Buffers of several shards; then calls one after the other, the later of which find a state.
+// Buffers of several shards; then sequential calls, of which later ones continue a state.
 TEST_P(RowLoopTest, CutsAreWithinTheBudget) {
   const AttentionSpec spec = Decoding(DataType::kFp32, 2, 20000);
   Cuts cuts;
@@ -204,7 +204,7 @@ TEST_P(RowLoopTest, ThreadsAndOtherRowsDoNotChangeABit) {
   for (const DataType dtype : kTypes) {
     AttentionSpec spec = Decoding(dtype, 1, 9001, 8, 1);
     AttentionSpec more = Decoding(dtype, 1, 9001, 5, 1);
-    spec.out_dtype = more.out_dtype = DataType::kFp32;  // All bits show.
+    spec.out_dtype = more.out_dtype = DataType::kFp32;  // Shows all bits.
     const Input input = Normal(spec, 7);
     Input fewer = input;
     fewer.q.resize(5 * 24);
@@ -253,7 +253,7 @@ TEST_P(RowLoopTest, WhatIsHiddenCannotLeakAndWhatIsSeenShows) {
   }
 }
 
-// One of eight rows sees a part of the keys that the others see whole; with one dimension, too.
+// One of eight rows sees only a part of the keys, the others see all; also with one dimension.
 TEST_P(RowLoopTest, ARowThatSeesLessChangesNoOther) {
   for (const DataType dtype : kTypes) {
     for (const int32_t dim : {1, 24}) {
@@ -285,7 +285,7 @@ TEST_P(RowLoopTest, ARowThatSeesLessChangesNoOther) {
   }
 }
 
-// The last row sees nothing of the first shard, whatever its state is.
+// The last row sees nothing of the first shard, in any state.
 TEST_P(RowLoopTest, ARowThatSeesNothingKeepsItsBits) {
   AttentionSpec spec = Decoding(DataType::kFp32, 2, 18000, 2, 1);
   spec.masks.resize(1);
@@ -307,7 +307,7 @@ TEST_P(RowLoopTest, ARowThatSeesNothingKeepsItsBits) {
   for (int64_t i = 0; i < row_bytes; ++i) ASSERT_EQ(state[i], std::byte{0xff}) << i;
 }
 
-// Scores of −4e38, which fp32 does not hold: lost, and not as if nothing had been seen.
+// Scores of −4e38, which fp32 cannot represent: the row is lost, not "nothing seen".
 TEST_P(RowLoopTest, ScoresBelowTheRangeOfFp32AreNotNothing) {
   AttentionSpec spec = Decoding(DataType::kFp32, 1, 9000, 1, 1, 1);
   spec.scale = 1;

@@ -1,4 +1,4 @@
-// What the conformance suites do not ask of the CUDA kernel's gradients.
+// Tests of the CUDA kernel's gradients in addition to the conformance suites.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -25,7 +25,7 @@ Upstream UpstreamOf(const AttentionSpec& spec, const Input& input) {
                                  reference::PrecisionOf(spec.output_dtype()), true, 5);
 }
 
-// The bits of a job's accumulators, cut so and with tables of so many bytes at most.
+// The bits of a job's accumulators, with these cuts and tables of at most `max_tables` bytes.
 std::vector<std::byte> StateOf(const AttentionSpec& spec, const Input& input, const Cuts& cuts,
                                int64_t max_tables, double max_work = kMaxLaunchWork,
                                const KernelControl& control = {}) {
@@ -35,12 +35,12 @@ std::vector<std::byte> StateOf(const AttentionSpec& spec, const Input& input, co
   return harness.state();
 }
 
-// What a worker with a GPU does at its start.
+// The check that a worker with a GPU runs at its start.
 TEST(CudaGradientsTest, PassesTheCheckOfAWorkersStart) {
   CpuKernel::Options portable;
   portable.isa = &kPortableIsa;
   const std::unique_ptr<CpuKernel> yardstick = *CpuKernel::Create(portable);
-  CopyProbe device([] {});  // As a GPU does, it does not read where tensors lie in staging.
+  CopyProbe device([] {});  // Like a GPU, it does not read tensors in staging.
   absl::Status status = CheckKernel(*MakeEmulatedKernel(64 << 10), *yardstick, &device);
   EXPECT_TRUE(status.ok()) << status;
   status = CheckKernelsByShape(*MakeEmulatedKernel(64 << 10), *yardstick, &device);
@@ -66,7 +66,8 @@ TEST(CudaGradientsTest, LaunchesDoNotChangeABit) {
   EXPECT_EQ(StateOf(spec, input, cuts, 1 << 20), StateOf(spec, input, cuts, 7 << 10));
 }
 
-// Some rows to a launch, and keys of theirs in several; a bias that heads share takes turns.
+// Few rows per launch, with their keys in several launches. A bias that heads share is processed in
+// turns.
 TEST(CudaGradientsTest, LaunchesOfLittleWorkDoNotChangeABit) {
   for (const bool bias : {false, true}) {
     AttentionSpec spec = Spec(bias ? DataType::kBf16 : DataType::kFp32, 6, 2, 16);
@@ -97,8 +98,8 @@ TEST(CudaGradientsTest, ManySequencesAreWithinTheBudgetHoweverTheyAreCut) {
   EXPECT_TRUE(StateOf(spec, input, cuts, 1 << 20) == StateOf(spec, input, cuts, kFewTables));
 }
 
-// What `deterministic` rests on: shards and tasks of whole tiles of 256 rows, in order, and the
-// turns that heads take which have masks of their own.
+// The basis of `deterministic`: shards and tasks of whole tiles of 256 rows, in order, and turns of
+// heads with separate masks.
 TEST(CudaGradientsTest, CutsBetweenGlobalTilesDoNotChangeABit) {
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
     AttentionSpec spec = Spec(dtype, 3, 1, 16);
@@ -115,7 +116,7 @@ TEST(CudaGradientsTest, CutsBetweenGlobalTilesDoNotChangeABit) {
   }
 }
 
-// Three heads of a key/value head: rows lie in two tiles of 64 slots.
+// Three heads of a key/value head: rows are in two tiles of 64 slots.
 TEST(CudaGradientsTest, HeadsThatShareABiasTakeTurns) {
   AttentionSpec spec = Spec(DataType::kBf16, 6, 2, 16);
   spec.sequences = {Rows(90, 100)};
@@ -137,7 +138,7 @@ TEST(CudaGradientsTest, LargeGroupsAndWideHeads) {
   EXPECT_TRUE(GradientsWithinBudget(*kernel, spec, input, UpstreamOf(spec, input), {}));
 }
 
-// A row sees one of two keys with infinities, in one tile: the other must not reach it.
+// A row sees one of two keys with infinities in one tile. The other key must not affect it.
 TEST(CudaGradientsTest, NonfiniteKeysReachThoseThatSeeThem) {
   AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 16);
   spec.sequences = {Rows(40, 40)};
@@ -155,7 +156,8 @@ TEST(CudaGradientsTest, NonfiniteKeysReachThoseThatSeeThem) {
     for (int64_t d = 0; d < 16; ++d) sound &= std::isfinite(b[row * 16 + d]);
     EXPECT_EQ(sound, row < 20) << row;
     EXPECT_TRUE(row >= 20 || a[row * 16] == b[row * 16]) << row;
-    // Row 25 sees infinity in one column of one key: its score is infinite or its share is 0.
+    // Row 25 sees infinity in one column of one key: its score is infinite, or its contribution is
+    // 0.
     if (row >= 30 || row < 20) continue;
     EXPECT_FALSE(std::isfinite(b[row * 16 + 3])) << row;
   }

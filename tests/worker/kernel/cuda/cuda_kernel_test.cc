@@ -1,4 +1,4 @@
-// What the conformance suites do not ask of the CUDA kernel.
+// Tests of the CUDA kernel in addition to the conformance suites.
 #include "worker/kernel/cuda/cuda_kernel.h"
 
 #include <gtest/gtest.h>
@@ -29,8 +29,8 @@ AttentionSpec Spec(DataType dtype, int32_t q_heads, int32_t kv_heads, int32_t di
   return spec;
 }
 
-// Values with one sign, and outputs that hold what fp32 does: tensor cores cut every sum off in the
-// same direction, which must not add up over many keys.
+// Values of one sign, and outputs with fp32 precision. Tensor cores truncate every sum in the same
+// direction; these errors must not add up over many keys.
 TEST(CudaKernelTest, LongRowsOfOneSignAreWithinTheBudget) {
   const std::unique_ptr<AttentionKernel> kernel = MakeEmulatedKernel(1 << 20);
   for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
@@ -59,7 +59,7 @@ TEST(CudaKernelTest, LaunchesDoNotChangeABit) {
   EXPECT_EQ(one.state(), many.state());
 }
 
-// Some rows to a launch, and keys of theirs in several.
+// Few rows per launch, with their keys in several launches.
 TEST(CudaKernelTest, LaunchesOfLittleWorkDoNotChangeABit) {
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
     AttentionSpec spec = Spec(dtype, 2, 1, 16, 150, 1700);
@@ -71,13 +71,13 @@ TEST(CudaKernelTest, LaunchesOfLittleWorkDoNotChangeABit) {
     ASSERT_TRUE(one.Run(*MakeEmulatedKernel(1 << 20), {nullptr, &of_one}).ok());
     ASSERT_TRUE(many.Run(*MakeEmulatedKernel(1 << 20, /*max_work=*/1e6), {nullptr, &of_many}).ok());
     EXPECT_TRUE(one.state() == many.state()) << DataTypeName(dtype);
-    EXPECT_EQ(of_one, 5);    // Blocks of threads: of 64 slots each.
-    EXPECT_EQ(of_many, 15);  // Of three parts of the keys.
+    EXPECT_EQ(of_one, 5);    // Thread blocks of 64 slots each.
+    EXPECT_EQ(of_many, 15);  // Three parts of the keys.
   }
 }
 
-// Tables of all sequences and heads would not fit one launch: each has those of its rows. Heads
-// follow two masks, which align rows differently, and one of which has bits.
+// Tables of all sequences and heads do not fit one launch, so each has those of its rows. Heads
+// have two masks, which align rows differently; one has bits.
 TEST(CudaKernelTest, ManySequencesAreWithinTheBudgetHoweverTheyAreCut) {
   const AttentionSpec spec = ManySequencesSpec(DataType::kBf16);
   const reference::Input input = WithPairs(spec, 17);
@@ -128,7 +128,7 @@ TEST(CudaKernelTest, OtherRowsAndHeadsDoNotChangeABit) {
   EXPECT_EQ(whole.answer().lse, cut.answer().lse);
 }
 
-// A window far from the first tokens, which stay visible: tiles between them are left out, whole.
+// A window far from the first tokens, which stay visible: whole tiles between them are skipped.
 TEST(CudaKernelTest, SpansFarApartAreWithinTheBudget) {
   AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 16, 700, 700);
   spec.masks.resize(1);

@@ -1,5 +1,5 @@
-// The way to a device: tables and launches in order on a queue that does them a random time later.
-// The device is a stand-in, whose kernels are the emulator's.
+// Launches on a device: tables and launches in order, on a queue with random delays. The device is
+// a stand-in, whose kernels are the emulator's.
 #include "worker/kernel/cuda/device_launcher.h"
 
 #include <gtest/gtest.h>
@@ -65,11 +65,12 @@ class EmulatedTable final : public KernelTable {
   }
 
   CudaError prepared = kCudaSuccess;
-  int encoded = 0, refused_at = 0;  // The first map is 1.
-  int refused = 0;                  // Where it is 0, it is CUDA that fails.
-  int ordinal = -1;                 // Of the GPU of whoever asked last for a map.
+  // The number of the map that the driver refuses; the first is 1.
+  int encoded = 0, refused_at = 0;
+  int refused = 0;   // The driver's error. 0: CUDA fails.
+  int ordinal = -1;  // The GPU of the thread that requested the last map.
   int hoppers = 0, hopper_gradients = 0;
-  std::vector<std::pair<int64_t, int64_t>> items_and_blocks;  // Of these.
+  std::vector<std::pair<int64_t, int64_t>> items_and_blocks;  // One entry for each launch.
 
  private:
   void Note(const std::string& fault) {
@@ -100,7 +101,7 @@ class DeviceLauncherTest : public testing::Test {
     auto launcher = DeviceLauncher::Create(device_.get(), &table_, {table_bytes, kPartialBytes},
                                            {hopper, hopper, kept});
     EXPECT_TRUE(launcher.ok()) << launcher.status();
-    // What is uploaded lies in the device's memory, whose address is known from the first one.
+    // Uploads go to the device's memory. The first one shows its address.
     auto probe = (*launcher)->Upload(std::vector<std::byte>(16));
     EXPECT_TRUE(probe.ok());
     tables_ = *probe;
@@ -117,7 +118,7 @@ class DeviceLauncherTest : public testing::Test {
     });
   }
 
-  // Lets the kernels read the tables' memory.
+  // Permits the kernels to read the tables' memory.
   class TablesToo : public AttentionKernel {
    public:
     TablesToo(std::unique_ptr<AttentionKernel> kernel, DeviceLauncherTest* test, int64_t bytes)
@@ -181,7 +182,7 @@ Cuts ManyTasks() {
   return cuts;
 }
 
-// Each launch finds its own tables, though the next are on their way while it waits for its turn.
+// Each launch finds its own tables, although the next tables are in transit while it waits.
 TEST_F(DeviceLauncherTest, ManyLaunchesInFlightGiveTheBitsOfOne) {
   const Job job = MakeJob();
   KernelHarness one(job.spec, job.input, ManyTasks()), many(job.spec, job.input, ManyTasks());
@@ -193,7 +194,7 @@ TEST_F(DeviceLauncherTest, ManyLaunchesInFlightGiveTheBitsOfOne) {
   EXPECT_TRUE(reference::CheckWithinBudget(job.input, many.answer()));
 }
 
-// Its maps travel with the tables. Dimension 16, key and value alike, is its.
+// Its maps are sent with the tables. The kernel serves dimension 16 for keys and values.
 TEST_F(DeviceLauncherTest, TheKernelForHopperIsLaunchedWhereItIsAskedFor) {
   const Job job = MakeJob();
   KernelHarness portable(job.spec, job.input, ManyTasks()), fast(job.spec, job.input, ManyTasks());
@@ -205,7 +206,7 @@ TEST_F(DeviceLauncherTest, TheKernelForHopperIsLaunchedWhereItIsAskedFor) {
   EXPECT_TRUE(reference::CheckWithinBudget(job.input, fast.answer()));
 }
 
-// The stand-in has four multiprocessors; one block on each takes items one after the other.
+// The stand-in has four multiprocessors; one block on each processes items one after another.
 TEST_F(DeviceLauncherTest, TheKernelForHopperHasABlockForEachMultiprocessorThatIsNotKept) {
   Job job = MakeJob();
   job.spec.sequences[0].q_len = job.spec.sequences[0].kv_len = 700;
@@ -231,8 +232,8 @@ TEST_F(DeviceLauncherTest, TheKernelForHopperHasABlockForEachMultiprocessorThatI
   }
 }
 
-// The GPU is well: the portable kernel does the call, all of it and once, and the next is the
-// other's again.
+// The GPU is not faulty: the portable kernel executes the whole call once, and the next call uses
+// the Hopper kernel again.
 TEST_F(DeviceLauncherTest, ACallWhoseMapTheDriverRefusesIsThePortableKernels) {
   const Job job = MakeJob();
   KernelHarness portable(job.spec, job.input, ManyTasks()),
@@ -271,7 +272,7 @@ TEST_F(DeviceLauncherTest, ARefusedMapIsNoFaultAndAnErrorOfCudasIs) {
   EXPECT_TRUE(IsDeviceFault(launcher->EncodeMaps({&map, 1}, to)));
 }
 
-// As the lane's may do, whose first word to CUDA this is.
+// Like the lane's thread, whose first CUDA call this is.
 TEST_F(DeviceLauncherTest, AThreadThatAskedCudaForNothingBeforeHasMapsOfItsGpu) {
   CudaContext::Options options;
   options.ordinal = 1;
@@ -288,7 +289,7 @@ TEST_F(DeviceLauncherTest, AThreadThatAskedCudaForNothingBeforeHasMapsOfItsGpu) 
   EXPECT_EQ(table_.ordinal, 1);
 }
 
-// Code for sm_90a runs on nothing that came before or after.
+// Code for sm_90a runs on no earlier or later GPU.
 TEST_F(DeviceLauncherTest, OnlyAHopperHasItsKernel) {
   const std::pair<int, int> capabilities[] = {{8, 0}, {8, 9}, {9, 0}, {10, 0}};
   for (const auto& [major, minor] : capabilities) {

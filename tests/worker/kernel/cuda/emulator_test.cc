@@ -1,5 +1,5 @@
-// The emulator itself: matrices in registers as the PTX ISA's tables have them, and a fault for
-// each thing that a device would do wrong in silence.
+// The emulator itself: matrices in registers as in the PTX ISA's tables, and a fault for each error
+// that a device would not report.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using testing::HasSubstr;
 
 class EmulatorTest : public testing::Test {
  protected:
-  // Runs `body` as a block of threads with 1 KiB of shared memory. The fault, or empty.
+  // Runs `body` as a block of threads with 1 KiB of shared memory. Returns the fault, or "".
   std::string Run(int threads, const std::function<void(const EmulatedGpu&)>& body) {
     EmulatedBlock block(threads, &memory_);
     return block.Run(7, 1024, [&](int thread) { body(EmulatedGpu{&block, thread}); });
@@ -30,8 +30,8 @@ class EmulatorTest : public testing::Test {
   GlobalMemory memory_;
 };
 
-// PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type", of .f16 and .bf16: element
-// i of a lane's fragment.
+// PTX ISA, "Matrix Fragments for mma.m16n8k16 with floating point type", for .f16 and .bf16:
+// element i of a lane's fragment.
 struct Place {
   int row, column;
 };
@@ -109,7 +109,7 @@ TEST_F(EmulatorTest, FragmentsOfMmaAreThoseOfTheIsa) {
   MultiplyAsTheTablesSay<Element::kFp16>(run);
 }
 
-// The only product is half an ulp, which rounding to the nearest even number would take up.
+// The only product is half an ulp, which rounding to the nearest even number would drop.
 TEST_F(EmulatorTest, MmaCutsOffWhatFp32DoesNotHold) {
   float sums[32][4];
   ASSERT_EQ(Run(32,
@@ -127,8 +127,8 @@ TEST_F(EmulatorTest, MmaCutsOffWhatFp32DoesNotHold) {
   EXPECT_GT(sums[1][0], -1.99999988f);
 }
 
-// Eight parts of 2^-25 are below what is kept beside a 1, though their sum is not; of 2^-24 they
-// are not.
+// Eight terms of 2^-25 are below the bits kept beside a 1, although their sum is not. Terms of
+// 2^-24 are kept.
 TEST_F(EmulatorTest, MmaCutsOffEachProduct) {
   for (const auto& [exponent, expected] :
        {std::pair(-25, 1.0f), std::pair(-24, 1 + std::ldexp(1.0f, -21))}) {
@@ -148,7 +148,8 @@ TEST_F(EmulatorTest, MmaCutsOffEachProduct) {
   }
 }
 
-// PTX ISA, ldmatrix: each thread takes two neighbours of row lane / 4; transposed, of column.
+// PTX ISA, ldmatrix: each thread takes two neighbours of row lane / 4; transposed, of column lane /
+// 4.
 TEST_F(EmulatorTest, LdmatrixGivesRowsOrColumns) {
   for (const bool transposed : {false, true}) {
     uint32_t taken[32][4];
@@ -255,7 +256,7 @@ TEST_F(EmulatorTest, FaultsOfSharedMemory) {
          if (gpu.Thread() == 0) gpu.CopyChunkLater(0, numbers, true);
          gpu.CommitCopies();
          gpu.Sync();
-         gpu.WaitCopies<0>();  // Behind the barrier.
+         gpu.WaitCopies<0>();  // After the barrier.
          get(gpu, 4);
        }},
       {"write without a barrier after a read",

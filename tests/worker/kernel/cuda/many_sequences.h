@@ -5,9 +5,8 @@
 
 namespace annulus::cuda {
 
-// A job of many short sequences, some of them empty, whose modifiers ask for the sequence of each
-// row and, with ALiBi and bits, for what it has of each head: two masks align rows differently, and
-// one has bits.
+// A job of many short sequences, some empty. Its modifiers need the sequence of each row and, with
+// ALiBi and bits, its data for each head. Two masks align rows differently; one has bits.
 inline AttentionSpec ManySequencesSpec(DataType dtype) {
   AttentionSpec spec = Spec(dtype, 6, 3, 16);
   for (int64_t s = 0; s < 150; ++s) spec.sequences.push_back(Rows(s % 4, (s * 5 + 3) % 7));
@@ -20,7 +19,7 @@ inline AttentionSpec ManySequencesSpec(DataType dtype) {
   return spec;
 }
 
-// Bytes of tables that are too few for all sequences and heads of that job.
+// A limit of tables in bytes that is too small for all sequences and heads of that job.
 inline constexpr int64_t kFewTables = 7 << 10;
 
 }  // namespace annulus::cuda

@@ -1,5 +1,5 @@
-// Operations on blocks: the emulated kernel's against the CPU's, bit for bit but where sums have
-// another order.
+// Operations on blocks: compares the emulated kernel with the CPU's, bit for bit except where sums
+// have another order.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -58,8 +58,8 @@ class OpTest : public testing::TestWithParam<DataType> {
     }
     return made;
   }
-  // Weights are above 0; some rows have seen nothing, or only scores of −infinity, or such as have
-  // no LSE of base 2.
+  // Weights are positive. Some rows have seen nothing, or only scores of −infinity, or scores
+  // without an LSE of base 2.
   OwnedBlock Partial(int64_t row_begin, int64_t row_end, int32_t head_begin, int32_t head_end) {
     OwnedBlock made = Make(BlockKind::kPartial, row_begin, row_end, head_begin, head_end);
     const int heads = head_end - head_begin, floats = heads * (37 + 2);
@@ -78,7 +78,7 @@ class OpTest : public testing::TestWithParam<DataType> {
     return made;
   }
 
-  // Both ways; `target` holds what the CPU made.
+  // Runs both kernels. `target` gets the CPU's result.
   void Check(KernelOp::Kind kind, OwnedBlock& source, OwnedBlock& target, float tolerance = 0) {
     OwnedBlock emulated(BlockLayout(spec_), target.block);
     emulated.bytes = target.bytes;
@@ -143,7 +143,7 @@ TEST_P(OpTest, ManyPartialsAreMergedAsOneAfterTheOther) {
   job.spec = &spec_;
   job.layout = &layout;
   Block part = all.block;
-  part.row_begin = 4;  // Each is of rows 4 to 13.
+  part.row_begin = 4;  // Each has rows 4 to 13.
   part.row_end = 14;
   const int64_t bytes = layout.BlockBytes(part);
   for (int p = 0; p < kPartials; ++p) {
@@ -163,7 +163,7 @@ TEST_P(OpTest, ManyPartialsAreMergedAsOneAfterTheOther) {
   EXPECT_EQ(target.bytes, emulated.bytes);
 }
 
-// The bits of the CPU's merge of what they are the means of.
+// The bits of the CPU's merge of the partials that they are the means of.
 TEST_P(OpTest, MeansAreMergedByTheirWeights) {
   OwnedBlock target = Partial(0, 23, 0, 3), source = Partial(4, 14, 1, 3);
   OwnedBlock emulated(BlockLayout(spec_), target.block);

@@ -13,7 +13,7 @@
 
 namespace annulus::cuda {
 
-// A job of gradients in memory, whose numbers do not matter, for tests of its launches.
+// A gradients job in memory with arbitrary numbers, for tests of its launches.
 class PlacedGradients : public testing::Test {
  protected:
   void Place(const AttentionSpec& spec, const Cuts& cuts) {
@@ -39,7 +39,7 @@ class PlacedGradients : public testing::Test {
   std::unique_ptr<GradientHarness> harness_;
   KernelJob job_;
   std::vector<KernelTask> tasks_;
-  std::unique_ptr<CallVisibility> visible_;  // As whoever checks asks.
+  std::unique_ptr<CallVisibility> visible_;  // Visibility for the checks.
   std::unique_ptr<VisibleRows> seen_;
   PlanMemory memory_;
 };

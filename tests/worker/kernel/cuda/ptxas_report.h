@@ -7,8 +7,8 @@
 
 namespace annulus::cuda {
 
-// What ptxas said of a kernel: bytes that it stores and loads again, registers and bytes of stack
-// of a thread.
+// The report of ptxas for a kernel: bytes stored and loaded by spills, registers, and bytes of
+// stack of a thread.
 struct PtxasReport {
   int spilled = -1, registers = -1, stack = -1;
 };

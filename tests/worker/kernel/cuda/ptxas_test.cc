@@ -1,5 +1,5 @@
-// What ptxas said of the kernels: the fast ones (16-bit inputs, no modifiers) keep everything in
-// registers, for both architectures, and two blocks of them fit into a multiprocessor.
+// The reports of ptxas: the fast kernels (16-bit inputs, no modifiers) keep everything in registers
+// on both architectures, and two of their blocks fit into a multiprocessor.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -15,7 +15,8 @@ bool IsPlain(const std::string& mangled) { return mangled.find("Lb0E") != std::s
 
 TEST(PtxasTest, FastKernelsSpillNothing) {
   for (const std::string type : {"bf16", "fp16"}) {
-    // Three dimensions (of keys, dK and dV have one each in the last), two architectures.
+    // Three dimensions, two architectures. In gradient_key_, dK and dV have separate kernels at the
+    // last dimension.
     for (const auto& [file, expected] : std::map<std::string, int>{
              {"forward_", 6}, {"gradient_query_", 6}, {"gradient_key_", 8}}) {
       int fast = 0;
@@ -41,8 +42,8 @@ TEST(PtxasTest, Fp32KernelsSpillLittle) {
   }
 }
 
-// A GPU has memory for this much of every thread that it can run. The first launch of what takes
-// more would take it then, and wait for all of the GPU's work, messages among it.
+// A GPU reserves this much for every thread that it can run. The first launch of a kernel that
+// needs more would allocate memory, and wait for all work of the GPU, including messages.
 constexpr int kStackOfAThread = 1024;
 
 TEST(PtxasTest, NoLaunchTakesMemoryForStacks) {

@@ -1,6 +1,6 @@
-// What ptxas made of the kernel for sm_90a, read by cuobjdump: products are of groups of warps
-// (HGMMA), tiles come by TMA (UTMALDG), registers move between groups, and the loop that multiplies
-// keeps everything in registers.
+// The machine code of the sm_90a kernel, read by cuobjdump: products use groups of warps (HGMMA),
+// tiles come by TMA (UTMALDG), registers move between groups, and the loop with products keeps
+// everything in registers.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,16 +25,17 @@ constexpr char kGradients[] = "worker/kernel/cuda/compiled_hopper_gradients_nvcc
 constexpr char kCuobjdump[] = "external/python_tools/cuobjdump";
 
 struct Function {
-  std::map<std::string, int> count;  // By instruction.
-  // Addresses: of products, of memory of a thread's own, and of jumps back with where they lead.
+  std::map<std::string, int> count;  // Count by instruction.
+  // Addresses of products, of accesses to thread-local memory, and of backward jumps with their
+  // targets.
   std::vector<int64_t> products, spills;
   std::vector<std::pair<int64_t, int64_t>> loops;
-  // Products: shape and types, where the left side is, and how the right one lies.
+  // Products: shape and types, location of the left side, and layout of the right side.
   std::set<std::string> kinds;
   // The most exponentials between a wait that leaves products running and the wait for these.
   int exponentials_beside_products = 0;
 
-  // In the smallest loop around each product; -1 where one is in none.
+  // In the smallest loop around each product; -1 if one is in none.
   int64_t SpillsBesideProducts() const {
     std::set<int64_t> within;
     for (const int64_t product : products) {
@@ -92,7 +93,7 @@ struct Function {
   int exponentials_ = -1;
 };
 
-// Code for sm_90a, by function. `said` is what the tool said where there is none.
+// Code for sm_90a, by function. `said` is the tool's output if there is none.
 std::map<std::string, Function> Disassemble(const std::string& object, std::string* said) {
   const std::string command = std::string(kCuobjdump) + " -arch sm_90a -sass " + object + " 2>&1";
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
@@ -114,8 +115,8 @@ std::map<std::string, Function> Disassemble(const std::string& object, std::stri
   return found;
 }
 
-// As ptxas makes them of CuTe's MMA_64xNx16_F32…_SS<K, K> and …_RS<K, MN> too (CUTLASS 4.2): both
-// sides of scores K-major, of sums the left one in registers and the right one MN-major.
+// The products that ptxas also makes from CuTe's MMA_64xNx16_F32…_SS<K, K> and …_RS<K, MN> (CUTLASS
+// 4.2). Scores: both sides K-major. Sums: the left side in registers and the right side MN-major.
 std::set<std::string> ProductsOf(const std::string& type, int dim) {
   const auto shape = [&](int columns) {
     return "HGMMA.64x" + std::to_string(columns) + "x16.F32" + (type == "bf16" ? ".BF16" : "");
@@ -144,11 +145,11 @@ TEST(SassTest, HopperKernelsUseWhatTheyAreFor) {
       EXPECT_GE(function.count["UTMALDG.3D"], 2) << name;
       EXPECT_EQ(function.count["USETMAXREG"], 2) << name;
       EXPECT_GE(function.count["SYNCS"], 8) << name;
-      EXPECT_GE(function.count["SR_CLOCKHI"], 2) << name;  // No wait is forever.
-      EXPECT_GE(function.count["BAR.ARV"], 3) << name;     // Turns are passed on.
+      EXPECT_GE(function.count["SR_CLOCKHI"], 2) << name;  // Every wait has a time limit.
+      EXPECT_GE(function.count["BAR.ARV"], 3) << name;     // The turns are passed on.
       EXPECT_EQ(function.SpillsBesideProducts(), 0) << name;
-      // A thread has half as many scores of a tile as the tile has keys. Dimension 256 does one
-      // thing after the other.
+      // A thread has half as many scores of a tile as the tile has keys. Dimension 256 runs
+      // sequentially.
       const int dim = name.find("Li256E") != std::string::npos   ? 256
                       : name.find("Li128E") != std::string::npos ? 128
                                                                  : 64;
@@ -157,7 +158,7 @@ TEST(SassTest, HopperKernelsUseWhatTheyAreFor) {
       EXPECT_EQ(function.count["USETMAXREG.DEALLOC.CTAPOOL 0x28"], 1) << name;
       EXPECT_GE(function.exponentials_beside_products, dim == 256 ? 0 : HopperKeys(dim) / 2)
           << name;
-      // A few are of an item, not of its tiles.
+      // A few belong to an item, not to its tiles.
       EXPECT_LE(function.spills.size(), 12u) << name;
     }
     EXPECT_EQ(kernels, 3) << type << ": " << said;
@@ -174,7 +175,7 @@ TEST(SassTest, HopperGradientsUseWhatTheyAreFor) {
       EXPECT_GE(function.count["UTMALDG.3D"], 2) << name;
       EXPECT_EQ(function.count["USETMAXREG"], 2) << name;
       EXPECT_EQ(function.count["USETMAXREG.DEALLOC.CTAPOOL 0x38"], 1) << name;
-      EXPECT_GE(function.count["SR_CLOCKHI"], 2) << name;  // No wait is forever.
+      EXPECT_GE(function.count["SR_CLOCKHI"], 2) << name;  // Every wait has a time limit.
       EXPECT_EQ(function.SpillsBesideProducts(), 0) << name;
       const int dim = name.find("Li128E") != std::string::npos ? 128 : 64;
       const bool queries = name.find("GradientSideE0") != std::string::npos;
@@ -185,7 +186,7 @@ TEST(SassTest, HopperGradientsUseWhatTheyAreFor) {
   }
 }
 
-// That a loop which spills would be seen.
+// Shows that a loop with spills would be detected.
 TEST(SassTest, TheLoopsOfProductsAreTheSmallestAroundThem) {
   Function function;
   const char* const code[] = {" LDL R2, [R1]",
@@ -205,7 +206,7 @@ TEST(SassTest, TheLoopsOfProductsAreTheSmallestAroundThem) {
   EXPECT_EQ(function.SpillsBesideProducts(), -1);
 }
 
-// That a softmax which ptxas moves behind the wait would be seen.
+// Shows that a softmax which ptxas moves after the wait would be detected.
 TEST(SassTest, ExponentialsBesideProductsAreCounted) {
   Function function;
   const char* const code[] = {" MUFU.EX2 R1, R2",

@@ -1,4 +1,4 @@
-// Graphs, as far as the real library takes them without a GPU.
+// Graphs, as far as the real library accepts them without a GPU.
 
 #include "worker/kernel/cuda/cudnn/cudnn_graph.h"
 
@@ -81,7 +81,7 @@ TEST_F(CudnnGraphTest, WhatItDoesNotSupportIsRefused) {
   EXPECT_EQ(graph.status().code(), absl::StatusCode::kUnimplemented);
 }
 
-// There is nothing to load it into.
+// There is no GPU to load it into.
 TEST_F(CudnnGraphTest, AKernelIsCompiled) {
   const CudnnTarget target = cudnn_->target();
   for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {

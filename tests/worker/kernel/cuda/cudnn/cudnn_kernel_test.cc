@@ -1,4 +1,4 @@
-// What the conformance suites do not ask of the kernel that hands rectangles to cuDNN.
+// Tests of the kernel that passes rectangles to cuDNN, in addition to the conformance suites.
 
 #include "worker/kernel/cuda/cudnn/cudnn_kernel.h"
 
@@ -105,7 +105,7 @@ TEST(CudnnKernel, NoMorePlansAreKeptThanThereMayBe) {
     most = std::max(most, made.cudnn->alive());
   }
   EXPECT_EQ(made.cudnn->plans_made(), kMost + 5 + 2);
-  // Of a plan: twelve tensors, eight operations with a description each, the graph, the
+  // Descriptors of a plan: twelve tensors, eight operations with a description each, the graph, the
   // heuristics, the engine and the plan.
   EXPECT_LE(most, (kMost + 3) * 32);
   EXPECT_GT(most, kMost * 32);
@@ -146,7 +146,7 @@ TEST(CudnnKernel, ShapesOfACallForWhichThereIsNoRoomAreTheOthers) {
   }
 }
 
-// To make a plan may load code, which may wait for messages that wait for others.
+// Making a plan may load code, which may wait for messages that wait for other ranks.
 TEST(CudnnKernel, MakesNoPlanWhileMessagesAreUnderWay) {
   LoadGate gate;
   EmulatedCudnnOptions more;
@@ -260,7 +260,7 @@ TEST(CudnnKernel, AFaultOfTheDeviceThatItMeetsFirstIsToldAsOne) {
 TEST(CudnnKernel, StopsBetweenRectangles) {
   const Made made = Make();
   AttentionSpec spec = CausalSpec();
-  spec.masks.clear();  // All of it is cuDNN's.
+  spec.masks.clear();  // All of it goes to cuDNN.
   KernelHarness harness(spec, Normal(spec, 3), {});
   const std::atomic<bool> stop = true;
   KernelControl control;
@@ -269,12 +269,12 @@ TEST(CudnnKernel, StopsBetweenRectangles) {
   EXPECT_EQ(made.cudnn->runs(), 0);
 }
 
-// So that what is queued never takes longer than whoever watches the progress waits.
+// Queued work never takes longer than the watchdog waits for progress.
 TEST(CudnnKernel, WaitsForTheDeviceBeforeItQueuesMoreThanTheRuleSays) {
   AttentionSpec spec = CausalSpec();
   spec.masks.clear();
   CudnnRule rule = SmallCudnnRule();
-  // Of 32, 32 and 26 rows.
+  // Rectangles of 32, 32 and 26 rows.
   const double work_of_row = 150.0 * 4 * (24 + 24), two = 58 * work_of_row, all = 90 * work_of_row;
   for (const auto& [most, waits] : {std::pair<double, size_t>(1, 2),
                                     {two - 1, 2},
@@ -322,8 +322,7 @@ TEST(CudnnKernel, StopsWhenItWasToldToWhileItWaited) {
   EXPECT_EQ(made.cudnn->runs(), 1);
 }
 
-// A rectangle in which nobody sees anything but −infinity, or but NaN, beside one of ordinary
-// scores.
+// A rectangle in which all scores are −infinity or NaN, beside one of ordinary scores.
 TEST(CudnnKernel, RectanglesOutOfRangeMergeAsTheyShould) {
   for (const bool nan : {false, true}) {
     AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 16);
@@ -354,7 +353,7 @@ TEST(CudnnKernel, PassesTheCheckOfAStart) {
   CpuKernel::Options options;
   options.isa = &kPortableIsa;
   const auto yardstick = *CpuKernel::Create(options);
-  CopyProbe device([] {});  // As a GPU does, it does not read where tensors lie in staging.
+  CopyProbe device([] {});  // Like a GPU, it does not read tensors in staging.
   const Made made = Make();
   for (const auto check : {&CheckKernel, &CheckKernelsByShape, &CheckNonfinite}) {
     const int64_t runs = made.cudnn->runs();
@@ -364,7 +363,7 @@ TEST(CudnnKernel, PassesTheCheckOfAStart) {
   }
 }
 
-// In fp64, of a row's keys, which an accumulator may have met in several pieces.
+// In fp64, over a row's keys, which an accumulator may have met in several pieces.
 TEST(CudnnKernel, TheLargestScoreIsScaled) {
   const Made made = Make();
   AttentionSpec spec = CausalSpec();

@@ -1,4 +1,4 @@
-// What needs no GPU of the real library, and libraries that will not do.
+// Functions of the real library that need no GPU, and unsuitable libraries.
 
 #include "worker/kernel/cuda/cudnn/cudnn_library.h"
 

@@ -1,6 +1,6 @@
-// A library that has cuDNN's name for its version, and nothing else.
+// A library with only cuDNN's version function.
 
 #include <cstddef>
 
-// Before version 9 the major one was counted in thousands.
+// Before version 9 the major version was counted in thousands.
 extern "C" size_t cudnnGetVersion() { return 8907; }

@@ -62,7 +62,7 @@ TEST(CudnnPlan, ServesWhatItsArithmeticIs) {
   EXPECT_FALSE(with([](AttentionSpec* s) { s->modifiers.bias.emplace(); }));
 }
 
-// A random job, its tasks and how they are cut.
+// A random job, its tasks and their cuts.
 struct Case {
   explicit Case(std::mt19937* random) {
     const auto one_of = [&](int64_t least, int64_t most) {
@@ -139,7 +139,7 @@ TEST(CudnnPlan, PartsSeeWhatTheTasksSaw) {
       EXPECT_LE(shape.rows * shape.out_stride * 4, made.rule.scratch_bytes);
       EXPECT_LT(shape.rows * shape.q_stride, made.rule.most_numbers);
       EXPECT_LT(shape.keys * shape.kv_stride, made.rule.most_numbers);
-      // A head's keys are where its group says.
+      // A head's keys are those of its group.
       for (int32_t h = 0; h < shape.q_heads; ++h) {
         EXPECT_EQ(
             h / (shape.q_heads / shape.kv_heads),
@@ -173,7 +173,7 @@ TEST(CudnnPlan, PartsSeeWhatTheTasksSaw) {
   EXPECT_GT(whole, 100);
 }
 
-// Seven eighths of the pairs of a long causal job; one task where there are none.
+// Seven eighths of the pairs of a long causal job; without a mask one task.
 TEST(CudnnPlan, ACausalMaskIsMostlyRectangles) {
   AttentionSpec spec = Spec(16384, 16384);
   spec.head_dim = spec.head_dim_v = 8;
@@ -190,7 +190,7 @@ TEST(CudnnPlan, ACausalMaskIsMostlyRectangles) {
   EXPECT_EQ(CutForCudnn(harness.job(), tasks, {256, 16384, 128, 1 << 26}).rest.size(), 1u);
 }
 
-// One of many wide heads, of which little is put out: the means of a million rows fit the scratch.
+// One of many wide heads with little output: the means of a million rows fit the scratch memory.
 TEST(CudnnPlan, QueriesThatCannotBeCountedAreCut) {
   constexpr int64_t kRows = 100000, kKeys = 4096;
   AttentionSpec spec = Spec(kRows, kKeys);
@@ -206,7 +206,7 @@ TEST(CudnnPlan, QueriesThatCannotBeCountedAreCut) {
     made.block.kind = kind;
     made.block.row_end = rows;
     made.block.head_end = heads;
-    made.data = reinterpret_cast<std::byte*>(int64_t{1} << 40);  // Nobody reads it.
+    made.data = reinterpret_cast<std::byte*>(int64_t{1} << 40);  // This address is never read.
     return made;
   };
   bound.q = view(BlockKind::kQ, kRows, 128);

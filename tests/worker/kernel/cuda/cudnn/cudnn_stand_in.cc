@@ -87,7 +87,7 @@ struct Numbers {
     dims = {all[1], all[2], all[3]};
     values.resize(dims[0] * dims[1] * dims[2]);
   }
-  // An extent of 1 stands for every index; heads are in groups.
+  // A dimension of size 1 stands for every index; heads are in groups.
   double& At(int64_t head, int64_t heads, int64_t row, int64_t column) {
     return values[(head * dims[0] / heads * dims[1] + (dims[1] == 1 ? 0 : row)) * dims[2] +
                   (dims[2] == 1 ? 0 : column)];
@@ -95,7 +95,7 @@ struct Numbers {
   double& At(int64_t head, int64_t row, int64_t column) { return At(head, dims[0], row, column); }
 };
 
-// Does the operations of one graph on the memory of one variant pack.
+// Executes the operations of one graph on the memory of one variant pack.
 class Run {
  public:
   Run(const Descriptor& graph, const Descriptor& pack, bool lost_are_nan)
@@ -105,7 +105,7 @@ class Run {
     for (size_t i = 0; i < ids.size() && i < pointers.size(); ++i) memory_[ids[i]] = pointers[i];
   }
 
-  // Empty, or what is wrong.
+  // Empty, or the error.
   std::string Do() {
     for (const Descriptor* op : graph_.All<const Descriptor*>(CudnnName::kGraphOps)) {
       if (op->kind == CudnnKind::kMatmulOp) Multiply(*op);

@@ -12,11 +12,11 @@
 
 namespace annulus::cuda {
 
-// A cuDNN that does what a graph's operations say, in fp64, when it is told to: matrix products
-// with heads in groups, pointwise operations and reductions over keys. Only what is bound to memory
-// is rounded, and what is of 16 bits; what is beyond fp32 is infinite. As the real one may, its
-// maxima pass over NaN, and a row of which every score is −infinity has a weight of 0 and means
-// that are NaN, which is not what the graph says.
+// A fake cuDNN that executes a graph's operations in fp64: matrix products with heads in groups,
+// pointwise operations and reductions over keys. Rounds only results that are bound to memory, and
+// 16-bit tensors; numbers beyond fp32 become infinite. Its maxima
+// ignore NaN, and a row with only −infinity scores gets weight 0 and NaN means, which differs from
+// the graph.
 class CudnnStandIn : public CudnnApi {
  public:
   CudnnStandIn();
@@ -24,16 +24,16 @@ class CudnnStandIn : public CudnnApi {
 
   int64_t plans_made() const { return plans_made_; }
   int64_t runs() const { return runs_; }
-  // Descriptors and handles that are not destroyed.
+  // The number of descriptors and handles that are not destroyed.
   int64_t alive() const { return static_cast<int64_t>(alive_.size()) + handles_; }
-  // Called with each shape (rows, keys) of which a plan is asked: false refuses it.
+  // `serves` is called with the shape (rows, keys) of each requested plan; false refuses it.
   void set_serves(std::function<bool(int64_t, int64_t)> serves) { serves_ = std::move(serves); }
   void set_workspace_bytes(int64_t bytes) { workspace_bytes_ = bytes; }
-  // From now on plans are made, but do not run.
+  // From now on plans are made, but fail when they run.
   void Break() { broken_ = true; }
-  // From now on it takes no queue.
+  // From now on it refuses streams.
   void RefuseStreams() { takes_streams_ = false; }
-  // From now on a row of which every score is −infinity has a weight that is NaN, as graphs say.
+  // From now on a row with only −infinity scores has a NaN weight, as the graph defines.
   void MakeNanOfLostRows() { lost_are_nan_ = true; }
   CudaStream last_stream() const { return stream_; }
 

@@ -14,14 +14,14 @@
 
 namespace annulus::cuda {
 
-// The real cuDNN, told of a GPU that is not there: graphs are checked and compiled, and nothing
-// runs. For tests only.
+// The real cuDNN, configured for a GPU that does not exist: graphs are checked and compiled, but
+// nothing runs. For tests only.
 class CudnnWithoutGpu {
  public:
-  // FAILED_PRECONDITION with the reason where this machine has no cuDNN or no libcuda. `toolkit`:
-  // the CUDA toolkit, whose stub of libcuda stands in for a driver's; empty: there is none.
+  // FAILED_PRECONDITION with the reason if this machine has no cuDNN or no libcuda. `toolkit`: the
+  // CUDA toolkit, whose stub of libcuda replaces a driver's; empty: there is none.
   static absl::StatusOr<CudnnWithoutGpu> Open(const std::string& toolkit) {
-    // cuDNN looks it up by this name, under which the stub goes once it is loaded.
+    // cuDNN loads libcuda by this name, which finds the stub once it is loaded.
     if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr &&
         dlopen((toolkit + "/lib64/stubs/libcuda.so").c_str(), RTLD_NOW | RTLD_GLOBAL) == nullptr)
       return absl::FailedPreconditionError("neither a driver nor the toolkit's stub of it");

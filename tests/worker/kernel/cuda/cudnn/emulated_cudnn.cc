@@ -12,7 +12,7 @@
 namespace annulus::cuda {
 namespace {
 
-// A device whose memory launches may touch, and which holds NaN at first.
+// A device whose memory launches may access; it contains NaN at first.
 class EmulatedDevice final : public Device {
  public:
   EmulatedDevice(GlobalMemory* memory, const EmulatedCudnnOptions& more)
@@ -46,7 +46,7 @@ class EmulatedDevice final : public Device {
   std::vector<std::pair<std::byte*, int64_t>> taken_;
 };
 
-// Keeps what the kernel borrows.
+// Owns the objects that the kernel borrows.
 class Owner final : public AttentionKernel {
  public:
   Owner(std::unique_ptr<Device> device, std::unique_ptr<AttentionKernel> kernel)

@@ -13,19 +13,19 @@
 
 namespace annulus::cuda {
 
-// Rectangles of any size are cuDNN's, if its arithmetic is the job's, in small pieces.
+// Rectangles of any size go to cuDNN in small pieces, if its arithmetic is the job's.
 CudnnRule SmallCudnnRule();
 
 struct EmulatedCudnnOptions {
   size_t most_plans = 512;
-  // Called whenever the device is waited for.
+  // Called at each wait for the device.
   std::function<void()> waits = [] {};
-  const absl::Status* fault = nullptr;  // What a wait for the device tells, where not null.
+  const absl::Status* fault = nullptr;  // The result of a wait for the device, unless nullptr.
   LoadGate* gate = nullptr;
-  const CudnnKernel** made = nullptr;  // Where not null, the kernel inside what is returned.
+  const CudnnKernel** made = nullptr;  // If not nullptr, set to the kernel inside the returned one.
 };
 
-// The kernel of cuDNN and the emulated CUDA kernel, on host memory.
+// The cuDNN kernel and the emulated CUDA kernel, on host memory.
 std::unique_ptr<AttentionKernel> MakeEmulatedCudnnKernel(std::shared_ptr<CudnnStandIn> cudnn,
                                                          const CudnnRule& rule,
                                                          const EmulatedCudnnOptions& more = {});

@@ -15,15 +15,15 @@ namespace annulus::cuda {
 
 inline constexpr int kWarp = 32;
 
-// The threads of one block on a device that does not exist: fibers, each run until it waits for
-// others. What a device would do wrong in silence is a fault here, which ends the block: memory
-// out of range, misaligned or read before it is written, races, warps that do not do together what
-// they must, barriers that not all threads reach.
+// The threads of one block on a fictitious device: fibers, each of which runs until it waits for
+// others. Errors that a device would not report are faults here, which end the block: memory access
+// out of range, misaligned or before the first write; races; warps that do not execute collective
+// operations together; barriers that not all threads reach.
 class EmulatedBlock {
  public:
   EmulatedBlock(int threads, GlobalMemory* global);
 
-  // Runs body(thread) for all threads. The first fault; empty: none. `number`: of the block.
+  // Runs body(thread) for all threads. Returns the first fault, or "". `number`: of the block.
   std::string Run(int64_t number, uint32_t shared_bytes, const std::function<void(int)>& body);
 
   // Called by threads.
@@ -37,10 +37,10 @@ class EmulatedBlock {
   void CopyLater(int thread, uint32_t to, const void* from, bool there);
   void Commit(int thread);
   void Wait(int thread, size_t pending);
-  // The or of all threads' values.
+  // The logical or of all threads' values.
   bool Barrier(int thread, bool value);
-  // What the 32 threads of a warp do together: the last to come calls `act` on what all brought.
-  // `detail` is the same for all.
+  // A collective operation of the 32 threads of a warp: the last thread to arrive calls `act` with
+  // the arguments of all. `detail` must be the same for all.
   using WarpAct = void (*)(void* const (&lanes)[kWarp]);
   void Together(int thread, WarpAct act, int detail, void* mine);
   void WarpBarrier(int thread);
@@ -55,7 +55,7 @@ class EmulatedBlock {
     Fiber fiber;
     bool running = false, waiting = false;
     std::vector<std::vector<Copy>> groups;  // Committed, the oldest first …
-    std::vector<Copy> open;                 // … and not yet.
+    std::vector<Copy> open;                 // … and not yet committed.
   };
   struct Warp {
     int come = 0;
@@ -63,7 +63,7 @@ class EmulatedBlock {
     int detail = 0;
     void* lanes[kWarp] = {};
   };
-  // Ends the block: does not return to the thread.
+  // Ends the block; does not return to the thread.
   void Fail(int thread, const std::string& fault);
   void FailIf(int thread, const std::string& fault) {
     if (!fault.empty()) Fail(thread, fault);
@@ -73,7 +73,7 @@ class EmulatedBlock {
   GlobalMemory* const global_;
   std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<Warp> warps_;
-  std::vector<Moment> now_;  // Of each thread.
+  std::vector<Moment> now_;  // One for each thread.
   std::unique_ptr<SharedMemory> shared_;
   int64_t number_ = 0;
   int at_barrier_ = 0;

@@ -8,8 +8,8 @@
 
 namespace annulus::cuda {
 
-// One block of the forward kernel for inputs of a type: dimension and changes are the kind's. The
-// first fault, or empty.
+// Runs one block of the forward kernel for inputs of a type. The kind gives dimension and changes.
+// Returns the first fault, or "".
 using EmulatedForward = std::string (*)(const ForwardKind& kind, const ForwardArgs& args,
                                         int64_t number, EmulatedBlock* block);
 std::string EmulateFp32(const ForwardKind& kind, const ForwardArgs& args, int64_t number,

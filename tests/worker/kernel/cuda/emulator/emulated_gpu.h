@@ -12,8 +12,8 @@
 
 namespace annulus::cuda {
 
-// A thread of an EmulatedBlock, with what PtxGpu (worker/kernel/cuda/sm80/ptx_gpu.cuh) has of a
-// real one.
+// A thread of an EmulatedBlock, with the operations of PtxGpu
+// (worker/kernel/cuda/sm80/ptx_gpu.cuh).
 struct EmulatedGpu {
   EmulatedBlock* block;
   int thread;

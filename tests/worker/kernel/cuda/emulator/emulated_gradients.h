@@ -8,7 +8,7 @@
 
 namespace annulus::cuda {
 
-// One block of the gradients' kernel for inputs of a type, as EmulatedForward.
+// Runs one block of the gradients' kernel for inputs of a type, like EmulatedForward.
 using EmulatedGradients = std::string (*)(const GradientKind& kind, const GradientArgs& args,
                                           int64_t number, EmulatedBlock* block);
 std::string EmulateGradientsOfFp32(const GradientKind& kind, const GradientArgs& args,

@@ -39,7 +39,7 @@ void Start(const GradientKind& kind, const GradientArgs& args, int64_t number, i
   });
 }
 
-// Blocks run at once, so many of them: `start` starts one.
+// Runs up to `at_once` blocks concurrently. `start` starts one.
 template <class START>
 std::string RunBlocks(int64_t blocks, int64_t at_once, GlobalMemory* memory, uint64_t seed,
                       const START& start) {

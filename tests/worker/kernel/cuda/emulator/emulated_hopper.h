@@ -13,11 +13,11 @@
 
 namespace annulus::cuda {
 
-// A map of the emulator is its TensorMapSpec.
+// In the emulator, a map is its TensorMapSpec.
 void EmulateMaps(absl::Span<const TensorMapSpec> maps, std::byte* to);
 
-// A launch of the kernel for sm_90a, whose blocks run at once: the seed says which does how much
-// when. The first fault and the seed, or empty.
+// Runs a launch of the sm_90a kernel with concurrent blocks. The seed determines their progress.
+// Returns the first fault and the seed, or "".
 std::string EmulateHopper(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                           GlobalMemory* memory, uint64_t seed);
 std::string EmulateHopperGradients(const GradientKind& kind, const GradientArgs& args,

@@ -10,7 +10,7 @@
 
 namespace annulus::cuda {
 
-// A thread of a HopperMachine, with what PtxHopperGpu (hopper_gpu.cuh) has of a real one.
+// A thread of a HopperMachine, with the operations of PtxHopperGpu (hopper_gpu.cuh).
 struct EmulatedHopperGpu {
   HopperMachine* machine;
   int thread;
@@ -59,13 +59,13 @@ struct EmulatedHopperGpu {
 
   void Sync() const { machine->Meet(thread, -1, 0, threads, false); }
   void SyncWarp() const { machine->Meet(thread, -2 - thread / 32, thread / 32 * 32, 32, false); }
-  // Barrier b is that of group b, as the kernel has it.
+  // Barrier b belongs to group b, as in the kernel.
   void SyncGroup(int barrier) const { SyncGroupOr(barrier, false); }
   bool SyncGroupOr(int barrier, bool value) const {
     return machine->Meet(thread, barrier, barrier * kGroupThreads, kGroupThreads, value);
   }
   void SyncConsumers() const { machine->Meet(thread, 5, kGroupThreads, 2 * kGroupThreads, false); }
-  // Group 0 begins behind the group that brings.
+  // Group 0 comes after the group that loads tiles.
   void AwaitTurn(int group) const { machine->AwaitTurn(thread, 1 + group); }
   void PassTurn(int group) const { machine->PassTurn(thread, 1 + group); }
   template <class T>

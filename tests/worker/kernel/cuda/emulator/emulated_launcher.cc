@@ -71,8 +71,8 @@ EmulatedLauncher::EmulatedLauncher(GlobalMemory* memory, int64_t max_tables, boo
 absl::StatusOr<const std::byte*> EmulatedLauncher::Upload(absl::Span<const std::byte> tables) {
   if (static_cast<int64_t>(tables.size()) > max_tables_)
     return absl::ResourceExhaustedError("more tables than there may be");
-  // What was uploaded before is gone, and read no more.
-  constexpr size_t kAlignment = 256;  // As a device's memory.
+  // Earlier uploads are gone and are not read again.
+  constexpr size_t kAlignment = 256;  // Alignment of device memory.
   uploaded_.assign(tables.size() + kAlignment, std::byte{0});
   void* at = uploaded_.data();
   size_t room = uploaded_.size();

@@ -14,11 +14,11 @@
 
 namespace annulus::cuda {
 
-// Runs the kernels' own source on the CPU, at once. A fault is INTERNAL.
+// Runs the kernels' own source on the CPU, synchronously. A fault is INTERNAL.
 class EmulatedLauncher : public Launcher {
  public:
-  // `memory` has what launches may touch, but for what is uploaded and partials. `hopper`: a device
-  // of sm_90a, whose parts are late as `seed` says.
+  // `memory` has the ranges that launches may access, except uploads and partials. `hopper`: a
+  // device of sm_90a, whose asynchronous parts are late as `seed` determines.
   EmulatedLauncher(GlobalMemory* memory, int64_t max_tables, bool hopper, uint64_t seed);
 
   std::byte* partials() const override { return partials_.get(); }
@@ -46,14 +46,14 @@ class EmulatedLauncher : public Launcher {
   const std::unique_ptr<std::byte[]> partials_;
 };
 
-// Runs `kernel`, and tells `memory` which blocks each call may use. `done` ends what a call has
-// queued.
+// Runs `kernel`, and declares to `memory` which blocks each call may access. `done` completes a
+// call's queued work.
 std::unique_ptr<AttentionKernel> WithMemory(std::shared_ptr<GlobalMemory> memory,
                                             std::unique_ptr<AttentionKernel> kernel,
                                             std::function<absl::Status()> done);
 
 // The CUDA kernel on host memory. `max_tables` is small in most tests, so that calls become several
-// launches; with a small `max_work` they become more.
+// launches; a small `max_work` makes more.
 std::unique_ptr<AttentionKernel> MakeEmulatedKernel(int64_t max_tables,
                                                     double max_work = kMaxLaunchWork);
 std::unique_ptr<AttentionKernel> MakeEmulatedHopperKernel(int64_t max_tables, uint64_t seed);

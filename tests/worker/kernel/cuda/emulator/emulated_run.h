@@ -11,7 +11,7 @@
 
 namespace annulus::cuda {
 
-// A launch, block by block. The first fault, or empty.
+// Runs a launch, block by block. Returns the first fault, or "".
 std::string EmulateForward(const ForwardKind& kind, const ForwardArgs& args, int64_t blocks,
                            GlobalMemory* memory);
 std::string EmulateGradients(const GradientKind& kind, const GradientArgs& args, int64_t blocks,

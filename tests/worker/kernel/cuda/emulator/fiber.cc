@@ -4,7 +4,8 @@
 #include <cstring>
 #include <utility>
 
-// Saves what a call must keep, goes over to another stack, and takes back what was saved there.
+// Saves the registers that a call must preserve, switches to another stack, and restores the
+// registers saved there.
 // clang-format off
 asm(R"(
 .text
@@ -37,11 +38,11 @@ extern "C" void annulus_switch_stack(void** from, void* to);
 namespace annulus::cuda {
 namespace {
 
-// Not a multiple of what a cache's way holds: what fibers have at the tops of their stacks would
-// all fall into a few of its sets.
+// Not a multiple of a cache way's size: otherwise the tops of all fibers' stacks would fall into a
+// few sets.
 constexpr size_t kStackBytes = (64 << 10) + 9 * 64;
 
-// A fiber that is entered learns from here who it is.
+// The entered fiber reads its identity here.
 thread_local Fiber* g_entered = nullptr;
 
 }  // namespace
@@ -58,7 +59,7 @@ void Fiber::Enter() {
 void Fiber::Start(std::function<void()> body) {
   body_ = std::move(body);
   running_ = true;
-  // Six registers, and Enter to return to; the stack is then as it is after a call.
+  // Six registers, and Enter as the return address; the stack is then as after a call.
   auto top = (reinterpret_cast<uintptr_t>(stack_.get()) + kStackBytes) / 16 * 16;
   auto* words = reinterpret_cast<void**>(top) - 8;
   std::memset(words, 0, 8 * sizeof(void*));

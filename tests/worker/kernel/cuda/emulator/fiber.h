@@ -7,20 +7,20 @@
 
 namespace annulus::cuda {
 
-// A function with a stack of its own, which runs in turns with whoever resumes it: a few
-// nanoseconds a turn. For x86-64. One thread runs all of them.
+// A function with its own stack, which alternates with the code that resumes it; a switch takes a
+// few nanoseconds. For x86-64. One thread runs all fibers.
 class Fiber {
  public:
   Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
-  // `body` runs at the next Resume, from its beginning. What an earlier one has on the stack is
-  // forgotten, not unwound: nothing on it may own anything.
+  // `body` runs at the next Resume, from its beginning. An earlier body's stack is dropped without
+  // unwinding, so nothing on it may own anything.
   void Start(std::function<void()> body);
-  // Runs the body until it calls Pause or returns; whether it goes on.
+  // Runs the body until it calls Pause or returns. True if it has not returned.
   bool Resume();
-  // Of the fiber that runs.
+  // Pauses the running fiber.
   void Pause();
 
  private:
@@ -29,7 +29,7 @@ class Fiber {
   std::unique_ptr<std::byte[]> stack_;
   std::function<void()> body_;
   void* inside_ = nullptr;   // Its stack pointer while it does not run …
-  void* outside_ = nullptr;  // … and its resumer's while it does.
+  void* outside_ = nullptr;  // … and its resumer's while it runs.
   bool running_ = false;
 };
 

@@ -1,4 +1,4 @@
-// What works behind the threads' backs: copies of boxes, and products.
+// Asynchronous parts: copies of boxes, and products.
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kGroup = 128, kColumns = 64;
 constexpr uint32_t kRowBytes = 128;
-// A signalling NaN stands for sums that are not there yet: whatever is made of one is quiet.
+// A signalling NaN stands for sums that are not complete. Every result computed from one is quiet.
 constexpr uint32_t kUnknown = 0x7fa5c3e1, kQuiet = 0x00400000;
 
 float FloatOf(Element element, uint16_t bits) {
@@ -165,7 +165,7 @@ std::string HopperMachine::ReadOperands(int group, const IssuedProduct& issued,
                                         std::vector<float>* left, std::vector<float>* right) {
   const GroupProduct& product = issued.product;
   std::string fault;
-  // Eight elements lie together, whichever way the matrix does.
+  // Eight elements are adjacent in every layout of the matrix.
   const auto read = [&](uint32_t at, float* to, int stride) {
     uint16_t bits[8] = {};
     if (fault.empty())
@@ -245,7 +245,7 @@ void HopperMachine::Settle(int thread, const ThreadProducts& products) {
     reads->waited[thread % kGroup] = threads_[thread]->clock[thread];
 }
 
-// They are done in order.
+// Products complete in order.
 void HopperMachine::AwaitProducts(int thread, size_t but) {
   Thread& mine = *threads_[thread];
   if (!mine.open.reads.empty()) Fail(thread, "products that are not committed");

@@ -10,7 +10,7 @@ namespace annulus::cuda {
 namespace {
 
 constexpr int kGroup = 128;
-// The largest number of barriers of a block, each of which is an actor of its own.
+// The largest number of barriers of a block. Each is a separate actor.
 constexpr int kMostBarriers = 32;
 
 }  // namespace
@@ -168,7 +168,7 @@ int32_t HopperMachine::CountUp(int thread, const void* at) {
   return (*static_cast<int32_t*>(const_cast<void*>(at)))++;
 }
 
-// Written when it begins, as nothing known, and again when it is waited for.
+// Written as unknown when it begins, and again when it is waited for.
 void HopperMachine::CopyChunkLater(int thread, uint32_t to, const void* from, bool there) {
   if (there) Read(thread, from, 16, 16);
   std::memset(WriteShared(thread, to, 16), 0xff, 16);

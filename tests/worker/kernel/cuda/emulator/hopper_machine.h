@@ -20,18 +20,18 @@
 
 namespace annulus::cuda {
 
-// EmulatedBlock for sm_90a: the threads of a block, and what works behind their backs, at random
-// times: copies of boxes and products of groups of four warps. What a device would do wrong in
-// silence is a fault, whether or not it happened here: order is told by vector clocks.
+// EmulatedBlock for sm_90a: the threads of a block and its asynchronous parts, which run at random
+// times: copies of boxes and products of groups of four warps. An error that a device would not
+// report is a fault, even if it had no effect here: vector clocks check the order.
 class HopperMachine {
  public:
-  // `seed` says when things happen.
+  // `seed` determines the times of events.
   HopperMachine(int threads, GlobalMemory* global, uint64_t seed);
 
-  // As EmulatedBlock::Run.
+  // Like EmulatedBlock::Run.
   std::string Run(int64_t number, uint32_t shared_bytes, std::function<void(int)> body);
-  // The same in steps, among those of other blocks: whether there is another one. Then fault() is
-  // what Run returns.
+  // Run in steps, interleaved with other blocks. Step returns true if there is another step.
+  // Afterwards fault() is the result of Run.
   void Start(int64_t number, uint32_t shared_bytes, std::function<void(int)> body);
   bool Step();
   const std::string& fault() const { return fault_; }
@@ -39,21 +39,23 @@ class HopperMachine {
   // Called by threads.
   void Read(int thread, const void* at, int64_t size, size_t alignment);
   void Write(int thread, const void* at, int64_t size, size_t alignment);
-  // Adds one to what other blocks count up, too.
+  // Adds one to a counter that other blocks increment too.
   int32_t CountUp(int thread, const void* at);
-  // Copies of a thread, which are done when it has waited for all.
+  // Copies of a thread. They are done when it has waited for all.
   void CopyChunkLater(int thread, uint32_t to, const void* from, bool there);
   void WaitCopies(int thread);
   std::byte* ReadShared(int thread, uint32_t at, uint32_t size);
   std::byte* WriteShared(int thread, uint32_t at, uint32_t size);
   void FenceAsync(int thread) { shared_->Fence(Me(thread)); }
-  // All `count` threads from `first` on; the or of their values. `name` keeps barriers apart.
+  // Waits for all `count` threads from `first` on. Returns the logical or of their values. `name`
+  // distinguishes barriers.
   bool Meet(int thread, int name, int first, int count, bool value);
-  // Groups 1 and 2, whose products are from the first turn on those of the group that has it.
+  // For groups 1 and 2. From the first turn on, only the group that has the turn may issue
+  // products.
   void AwaitTurn(int thread, int group);
   void PassTurn(int thread, int group);
   void Together(int thread, EmulatedBlock::WarpAct act, int detail, void* mine);
-  // The value, which a thread's whole warp must have.
+  // The value, which must be equal in the thread's whole warp.
   int Uniform(int thread, int value);
   void MakeBarrier(int thread, uint32_t at, int arrivals);
   void FenceBarriers(int thread);
@@ -64,15 +66,15 @@ class HopperMachine {
   void LoadBox(int thread, uint32_t to, const void* map, int32_t column, int32_t head, int32_t row,
                uint32_t barrier);
 
-  // A product of a group. `left`: registers of 16 depths, or nullptr: of the first descriptor.
-  // Until it is waited for its sums hold what CheckKnown knows, and arithmetic changes.
+  // A product of a group. `left`: registers of 16 depths, or nullptr: from the first descriptor.
+  // Until it is waited for, its sums have content that CheckKnown detects and arithmetic changes.
   void HoldForProducts(int thread, const void* registers, size_t bytes);
   void FenceProducts(int thread);
   void Multiply(int thread, const GroupProduct& product, const uint32_t* left, float* sums);
   void CommitProducts(int thread);
-  // All that were committed together, but for the newest `but`.
+  // Waits for all products that were committed together, except for the newest `but`.
   void AwaitProducts(int thread, size_t but);
-  // Registers that are used: a fault where they are sums that are not waited for, or came of them.
+  // Checks used registers: a fault if they are sums that were not waited for, or derived from such.
   void CheckKnown(int thread, const void* registers, size_t bytes);
 
  private:
@@ -80,14 +82,14 @@ class HopperMachine {
     Fiber fiber;
     bool running = false, waiting = false, polling = false;
     bool fenced = false, turn = false;
-    // Whether others of its warp may have gone on before it.
+    // True if others of its warp may have continued before it.
     bool strayed = false;
     size_t issued = 0;  // Products of its group.
     Clock clock;
-    std::vector<HeldRegisters> held;  // By the last fence.
+    std::vector<HeldRegisters> held;  // At the last fence.
     ThreadProducts open;              // Not committed.
     std::deque<ThreadProducts> committed;
-    std::vector<std::pair<uint32_t, const void*>> chunks;  // Of 16 bytes, or of zeros.
+    std::vector<std::pair<uint32_t, const void*>> chunks;  // 16 bytes each, or zeros.
   };
   struct Warp {
     int come = 0;
@@ -97,7 +99,7 @@ class HopperMachine {
   };
   struct Meeting {
     int come = 0;
-    std::vector<bool> here;  // By thread.
+    std::vector<bool> here;  // Indexed by thread.
     std::vector<int> waiting;
     bool any = false, result = false;
     Clock clock;
@@ -109,7 +111,7 @@ class HopperMachine {
   }
   void Pause(int thread, bool polling);
   void WakePollers();
-  // Whether the thread is the last of those that come to a barrier: others wait, if they do.
+  // True if the thread is the last to arrive at a barrier. Others wait, if they wait at all.
   bool Come(int thread, int name, int first, int count);
   void EndMeeting(Meeting& meeting);
   Actor Me(int thread) const { return {thread, &threads_[thread]->clock}; }
@@ -117,7 +119,7 @@ class HopperMachine {
   std::string AtTheEnd() const;
   HopperMbarrier& Find(int thread, uint32_t at);
   void EndPhase(HopperMbarrier& barrier);
-  // Does one thing that is under way, drawn at random. False: there is none.
+  // Executes one pending operation, drawn at random. False if there is none.
   bool Proceed();
   std::string Land(const BoxCopy& copy);
   std::string Execute(int group);
@@ -128,7 +130,7 @@ class HopperMachine {
 
   GlobalMemory* const global_;
   std::mt19937_64 random_;
-  uint64_t lazy_ = 1;  // Something that is under way is done once in as many turns.
+  uint64_t lazy_ = 1;  // A pending operation is executed once in this many turns.
   std::vector<std::unique_ptr<Thread>> threads_;
   std::vector<Warp> warps_;
   std::unique_ptr<HopperShared> shared_;
@@ -139,7 +141,7 @@ class HopperMachine {
   std::unordered_map<uintptr_t, std::pair<int, uint32_t>> written_;  // Words of global memory.
   std::deque<BoxCopy> copies_;
   std::vector<GroupProducts> groups_;
-  std::vector<size_t> order_;  // Of warps.
+  std::vector<size_t> order_;  // Order of warps.
   std::function<void(int)> body_;
   int64_t number_ = 0;
   std::string fault_;

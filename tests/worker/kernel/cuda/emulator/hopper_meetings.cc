@@ -1,4 +1,4 @@
-// Where threads of a block meet, or only come.
+// Barriers at which threads of a block wait, or only arrive.
 #include "tests/worker/kernel/cuda/emulator/hopper_machine.h"
 #include "tests/worker/kernel/cuda/emulator/warp_acts.h"
 
@@ -6,7 +6,7 @@ namespace annulus::cuda {
 namespace {
 
 constexpr int kGroup = 128;
-constexpr int kTurnName = 100;  // No other barrier is called so, or one more.
+constexpr int kTurnName = 100;  // No other barrier has this name, or the next one.
 
 }  // namespace
 
@@ -24,7 +24,7 @@ bool HopperMachine::Come(int thread, int name, int first, int count) {
   return ++meeting.come == count;
 }
 
-// Those that wait go on, and the last one does; who only came does not hear of it.
+// The waiting threads and the last one continue. Threads that only arrived are not affected.
 void HopperMachine::EndMeeting(Meeting& meeting) {
   meeting.come = 0;
   meeting.here.clear();

@@ -14,22 +14,22 @@
 
 namespace annulus::cuda {
 
-// What a HopperMachine has beside its threads.
+// Parts of a HopperMachine besides its threads.
 
 struct HopperMbarrier {
   int index = 0, arrivals = 0, pending = 0, maker = 0;
   int64_t bytes = 0;
-  uint32_t phase = 0, made = 0;  // `made`: when its maker fenced; 0: not yet.
+  uint32_t phase = 0, made = 0;  // `made`: the time of its maker's fence; 0: not yet.
   uint32_t landed = 0;
   Clock clock;
-  std::map<int, std::pair<uint32_t, int64_t>> waiters;  // Last parity; phases awaited.
+  std::map<int, std::pair<uint32_t, int64_t>> waiters;  // Last parity; awaited phases.
 };
 struct BoxCopy {
   uint32_t to = 0, barrier = 0;
   TensorMapSpec map;
   int32_t column = 0, head = 0, row = 0;
 };
-// Registers: where they are, and what was in them.
+// Address and earlier content of registers.
 struct HeldRegisters {
   const std::byte* at;
   std::vector<std::byte> bytes;
@@ -38,9 +38,9 @@ struct SumsInFlight {  // Sums that products change.
   float* sums;
   std::vector<float> now;
 };
-// What a thread has to do with products of its group: those that it commits together.
+// A thread's share of its group's products: those that it commits together.
 struct ThreadProducts {
-  size_t issued = 0;  // Of its group, these and all before.
+  size_t issued = 0;  // Products of its group up to these.
   std::vector<std::shared_ptr<SumsInFlight>> flights;
   std::vector<std::pair<const uint32_t*, std::vector<uint32_t>>> lefts;
   std::vector<std::shared_ptr<ProductReads>> reads;

@@ -9,7 +9,7 @@ namespace annulus::cuda {
 namespace {
 
 constexpr int kAtOnce = 16;
-constexpr int kBits = 25;  // Behind the first of the largest.
+constexpr int kBits = 25;  // Bits kept after the first bit of the largest.
 
 }  // namespace
 
@@ -28,8 +28,8 @@ MatrixLayout DecodeDescriptor(uint64_t descriptor) {
 }
 
 // The canonical layouts of the ISA, in units of 16 bytes, 128-byte swizzle: K-major ((8,m),(T,2)) :
-// ((8T,SBO),(1,T)), MN-major ((T,8,m),(8,k)) : ((1,T,LBO),(8T,SBO)), T = 8 elements. The swizzle is
-// of the address's own bits: 4 … 6 change with 7 … 9.
+// ((8T,SBO),(1,T)), MN-major ((T,8,m),(8,k)) : ((1,T,LBO),(8T,SBO)), T = 8 elements. The swizzle
+// uses the address's own bits: 4 … 6 change with 7 … 9.
 uint32_t PlaceAlongRows(const MatrixLayout& layout, int row, int depth) {
   const uint32_t at = layout.start + row / 8 * layout.stride + row % 8 * 128 + depth * 2;
   return at ^ ((at & 0x380) >> 3);
@@ -41,7 +41,7 @@ uint32_t PlaceAcrossRows(const MatrixLayout& layout, int row, int depth) {
 }
 
 void AddProducts(const float* left, const float* right, int columns, float* sums) {
-  // Zeros times what is finite change nothing but the sign of a zero.
+  // Zero times finite numbers changes only the sign of a zero.
   if (std::all_of(left, left + kProductDepth, [](float value) { return value == 0; }) &&
       std::all_of(right, right + kProductDepth * columns,
                   [](float value) { return std::isfinite(value); }))

@@ -8,26 +8,26 @@
 
 namespace annulus::cuda {
 
-// wgmma as the PTX ISA has it ("Asynchronous Warpgroup Level Matrix Instructions").
+// wgmma as in the PTX ISA ("Asynchronous Warpgroup Level Matrix Instructions").
 
 inline constexpr int kProductRows = 64, kProductDepth = 16;
 
-// What a matrix descriptor says, in bytes. Only the 128-byte swizzle without a base offset is
-// known: `fault` says what else there is.
+// The fields of a matrix descriptor, in bytes. Only the 128-byte swizzle without a base offset is
+// supported; `fault` names anything else.
 struct MatrixLayout {
   uint32_t start = 0, leading = 0, stride = 0;
   std::string fault;
 };
 MatrixLayout DecodeDescriptor(uint64_t descriptor);
 
-// Where in shared memory element `row` along M or N, `depth` along K, lies: of a matrix whose rows
-// are K-major, and of one that is MN-major.
+// The address in shared memory of element `row` along M or N, `depth` along K: in a K-major matrix,
+// and in an MN-major one.
 uint32_t PlaceAlongRows(const MatrixLayout& layout, int row, int depth);
 uint32_t PlaceAcrossRows(const MatrixLayout& layout, int row, int depth);
 
-// sums[n] += Σ left[k] · right[k][n] over 16 k. `right`: [16][columns]. Sums are cut off as those
-// of mma.sync (warp_acts.h), with what was measured of an H100: 16 products at once, two bits
-// beyond those of fp32.
+// sums[n] += Σ left[k] · right[k][n] over 16 k. `right`: [16][columns]. Sums are truncated like
+// those of mma.sync (warp_acts.h), with values measured on an H100: 16 products at once, two bits
+// beyond fp32's.
 void AddProducts(const float* left, const float* right, int columns, float* sums);
 
 // Registers of a thread: element i of its sums, and of its left side.

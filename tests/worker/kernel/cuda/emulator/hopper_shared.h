@@ -9,25 +9,27 @@
 
 namespace annulus::cuda {
 
-// A vector clock: what of each actor (threads, and what brings data for a barrier) lies behind.
+// A vector clock: for each actor (threads, and parts that load data for a barrier), the time up to
+// which its operations are ordered before.
 using Clock = std::vector<uint32_t>;
 void Join(Clock& into, const Clock& other);
 
-// Who does something, and what lies behind it.
+// An actor, and the operations ordered before its next one.
 struct Actor {
   int number = 0;
   const Clock* clock = nullptr;
 };
 
-// What a product of a group of threads reads lies behind a thread once it has waited for it.
+// Reads by a product of a group of threads. They are ordered before a thread once it has waited for
+// the product.
 struct ProductReads {
   int first_thread = 0;
-  std::vector<uint32_t> waited;  // When each thread of the group did; 0: it did not.
+  std::vector<uint32_t> waited;  // The time at which each thread of the group waited; 0: not yet.
 };
 
-// The shared memory of a block whose asynchronous parts read and write it behind its threads' back.
-// A fault's text where something may be used that is not ordered behind what was done with it, in
-// whatever order things happened here; empty: it may. Four bytes at a time.
+// The shared memory of a block with asynchronous reads and writes. Returns a fault's text if an
+// access is not ordered after earlier ones, in whatever order they happened here; "" if it is.
+// Checks four bytes at a time.
 class HopperShared {
  public:
   HopperShared(uint32_t bytes, int threads);
@@ -37,13 +39,13 @@ class HopperShared {
   // By threads, at any address that is a multiple of `size`.
   std::string Read(uint32_t at, uint32_t size, const Actor& actor);
   std::string Write(uint32_t at, uint32_t size, const Actor& actor);
-  // The thread's writes may be read by what is asynchronous and ordered behind this.
+  // The thread's writes may then be read by asynchronous operations ordered after this.
   void Fence(const Actor& actor);
 
-  // A write that is done at some time between now and Land. What it does not yet hold is NaN.
+  // A write that happens at some time between now and Land. Until then the memory is NaN.
   std::string BeginCopy(uint32_t at, uint32_t size, const Actor& actor);
   void Land(uint32_t at, uint32_t size, int actor, uint32_t time);
-  // By a product that began behind `clock`. `group`: 0 or 1.
+  // By a product that began after `clock`. `group`: 0 or 1.
   std::string ReadByProduct(uint32_t at, uint32_t size, const Clock& clock, int group,
                             const std::shared_ptr<ProductReads>& reads);
 
@@ -55,9 +57,9 @@ class HopperShared {
   struct Cell {
     int writer = -1;
     uint32_t time = 0;
-    uint32_t fences = 0;  // Of the writer, before it wrote.
+    uint32_t fences = 0;  // The writer's fences before it wrote.
     bool by_thread = false, coming = false;
-    std::shared_ptr<ProductReads> products[2];  // The last of each group.
+    std::shared_ptr<ProductReads> products[2];  // The last product of each group.
     std::vector<Reader> readers;
   };
   std::string Range(uint32_t at, uint32_t size) const;
@@ -66,8 +68,8 @@ class HopperShared {
 
   std::vector<std::byte> bytes_;
   std::vector<Cell> cells_;
-  std::vector<std::vector<uint32_t>> fences_;  // Of each thread, when.
-  // The last that CheckWrite found to be over for an actor.
+  std::vector<std::vector<uint32_t>> fences_;  // Times, by thread.
+  // The last reads that CheckWrite found complete for an actor.
   const ProductReads* over_ = nullptr;
   const Clock* over_for_ = nullptr;
 };

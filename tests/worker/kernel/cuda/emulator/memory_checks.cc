@@ -9,7 +9,7 @@
 namespace annulus::cuda {
 namespace {
 
-// Whether what was done at `then` is over for whoever is at `now`: a barrier of both lies between.
+// True if an access at `then` is complete for an actor at `now`: a barrier of both is between them.
 bool Ordered(const Moment& then, const Moment& now) {
   if (then.thread < 0 || then.thread == now.thread || then.barriers != now.barriers) return true;
   return (then.thread ^ now.thread) < 32 && then.warp_barriers != now.warp_barriers;

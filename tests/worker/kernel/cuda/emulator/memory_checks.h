@@ -8,10 +8,10 @@
 
 namespace annulus::cuda {
 
-// Which thread of a block does something, and how often it and its warp had met others before.
+// A thread of a block, and how often it and its warp have met others before.
 struct Moment {
   int32_t thread = 0;
-  uint32_t barriers = 0;  // Of the block.
+  uint32_t barriers = 0;  // Barriers of the block.
   uint32_t warp_barriers = 0;
 
   friend bool operator==(const Moment& a, const Moment& b) {
@@ -19,36 +19,37 @@ struct Moment {
   }
 };
 
-// The shared memory of a block, four bytes at a time. A read needs a write before it, and a barrier
-// between them unless both are one thread's; so does a write after a read or a write of another.
+// The shared memory of a block, checked four bytes at a time. A read needs an earlier write, and a
+// barrier in between unless both are by one thread. The same applies to a write after a read or a
+// write of another thread.
 class SharedMemory {
  public:
   explicit SharedMemory(uint32_t bytes);
 
   std::byte* data() { return bytes_.data(); }
-  // Whether it may be used so; `size` is a power of two.
+  // True if the access is valid. `size` must be a power of two.
   bool Read(uint32_t at, uint32_t size, const Moment& moment) {
     if (!IsInside(at, size)) return RefuseRange(at, size);
     for (uint32_t i = at / kCell; i * kCell < at + size; ++i) {
-      // Nothing has been done with it since it was read last.
+      // Unchanged since the last read.
       const bool again = cells_[i].read == moment;
       if (!again && !ReadCell(at, cells_[i], moment)) return false;
     }
     return true;
   }
   bool Write(uint32_t at, uint32_t size, const Moment& moment);
-  // A write that is done at some time between now and Land. What it does not yet hold is NaN.
+  // A write that happens at some time between now and Land. Until then the memory is NaN.
   bool BeginCopy(uint32_t at, uint32_t size, const Moment& moment);
   void Land(uint32_t at, uint32_t size, const Moment& moment);
-  // Why the last that was asked may not be.
+  // The reason why the last access was invalid.
   const std::string& fault() const { return fault_; }
 
  private:
   static constexpr uint32_t kCell = 4;
   struct Cell {
     Moment write{-1, 0, 0}, read{-1, 0, 0};
-    bool read_by_many = false;   // Since `read`'s barrier, in read's warp …
-    bool read_by_warps = false;  // … or in several.
+    bool read_by_many = false;   // Since the barrier of `read`, in its warp …
+    bool read_by_warps = false;  // … or in several warps.
     bool coming = false;
   };
   bool Refuse(std::string fault);
@@ -64,14 +65,14 @@ class SharedMemory {
   std::string fault_;
 };
 
-// The memory of a device: ranges that a launch may use. What one block writes no other may touch in
-// the same launch. A fault's text; empty: it may be used so.
+// The memory of a device: ranges that a launch may access. In one launch, no block may touch memory
+// that another one writes. Functions return a fault's text, or "".
 class GlobalMemory {
  public:
-  // Ranges of one launch do not overlap, or are the same.
+  // Ranges of one launch do not overlap, or are equal.
   void Add(const std::byte* begin, int64_t bytes, bool writable);
   void Clear() { ranges_.clear(); }
-  // Forgets who touched what.
+  // Forgets earlier accesses.
   void NewLaunch();
 
   std::string Read(const void* at, int64_t size, int64_t block);
@@ -80,7 +81,8 @@ class GlobalMemory {
  private:
   struct Range {
     uintptr_t begin = 0, end = 0;
-    std::vector<int32_t> reader, writer;  // Of two bytes each, a block's number plus 1; writable.
+    // For each two bytes: a block's number plus 1. `writer` only for writable ranges.
+    std::vector<int32_t> reader, writer;
   };
   Range* Find(const void* at, int64_t size);
 

@@ -9,15 +9,15 @@
 
 namespace annulus::cuda {
 
-// Rounded towards zero.
+// Rounds towards zero.
 inline float CutOff(double value) {
   const auto nearest = static_cast<float>(value);
   if (!(std::fabs(static_cast<double>(nearest)) > std::fabs(value))) return nearest;
   return BitsAs<float>(BitsAs<uint32_t>(nearest) - 1);
 }
 
-// A tensor core's sum of `sum` and of products of two elements of 16 bits: each is cut off, towards
-// zero, BITS behind the first of the largest.
+// A tensor core's sum of `sum` and of products of two 16-bit elements. Each is truncated towards
+// zero, BITS after the first bit of the largest.
 template <int BITS, int COUNT>
 float SumCutOff(float sum, const double (&products)[COUNT]) {
   constexpr uint64_t kNoSign = ~uint64_t{0} >> 1, kNotFinite = 0x7ff;
@@ -30,7 +30,7 @@ float SumCutOff(float sum, const double (&products)[COUNT]) {
     for (const double product : products) plain += product;
     return CutOff(plain);
   }
-  // Powers of two: what is not zero here is far from the ends of a double's range.
+  // Powers of two: nonzero numbers here are far from the limits of a double's range.
   const auto unit = BitsAs<double>((exponent - BITS) << 52);
   const auto per_unit = BitsAs<double>((2 * 1023 + BITS - exponent) << 52);
   auto units = static_cast<int32_t>(sum * per_unit);

@@ -28,7 +28,7 @@ float Half(uint16_t bits) {
 }
 
 constexpr int kProductsAtOnce = 8;
-constexpr int kBits = 24;  // Behind the first of the largest: fp32's 23 and one more.
+constexpr int kBits = 24;  // Bits kept after the first bit of the largest: fp32's 23 and one more.
 
 template <float (*TO_FLOAT)(uint16_t)>
 void Mma(void* const (&lanes)[kWarp]) {

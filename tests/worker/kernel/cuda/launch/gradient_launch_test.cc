@@ -44,7 +44,7 @@ T Get(const GradientLaunch& launch, int64_t table, int64_t index) {
   return value;
 }
 
-// What a block of threads does, as GradientBlock finds it.
+// A thread block's work as GradientBlock finds it.
 struct Work {
   int32_t kv_head;
   int64_t tile;
@@ -70,8 +70,8 @@ std::vector<Work> WorkOf(const GradientLaunch& launch, const GradientGrid& grid)
   return all;
 }
 
-// Every (task, row, key/value head) meets its queries' owner once, and every (task, key tile, head)
-// its keys' owner once in each launch of the task's pieces; tasks come in list order.
+// In each launch of a task's pieces, every (task, row, key/value head) meets its queries' owner
+// once, and every (task, key tile, head) its keys' owner once. Tasks come in list order.
 TEST_F(GradientLaunchTest, EveryAccumulatorMeetsItsTasksOnceInOrder) {
   for (const int32_t group : {2, 3}) {
     for (const bool bias : {false, true}) {
@@ -121,7 +121,7 @@ TEST_F(GradientLaunchTest, EveryAccumulatorMeetsItsTasksOnceInOrder) {
   }
 }
 
-// Rows of a bias that heads share are of one block of a launch alone.
+// Rows of a bias that heads share belong to only one block of a launch.
 TEST_F(GradientLaunchTest, BlocksThatShareRowsOfABiasAreInLaunchesOfTheirOwn) {
   for (const int32_t group : {2, 3, 70}) {
     Make(group, true);
@@ -155,9 +155,9 @@ TEST_F(GradientLaunchTest, ALaunchOfMuchWorkBecomesSeveral) {
   EXPECT_LE(cut->size(), launches * 1.1 + 1);
 }
 
-// A chunk of rows, each of another sequence, that as many classes of heads see as are admitted.
+// A chunk of rows, each of another sequence, seen by the most classes of heads that are permitted.
 TEST_F(GradientLaunchTest, AnyNumberOfSequencesAndMasksFitsWhatALaunchHas) {
-  constexpr int64_t kMaxBytes = int64_t{4} << 20;  // As on a device.
+  constexpr int64_t kMaxBytes = int64_t{4} << 20;  // A device's value.
   constexpr int32_t kHeads = 64;
   spec_ = Spec(DataType::kBf16, kHeads, kHeads, 1);
   spec_.sequences.assign(8192, Rows(1, 2));
@@ -214,7 +214,7 @@ TEST_F(GradientLaunchTest, HullsHoldWhatTheirRowsSee) {
   }
 }
 
-// As of the forward kernel: what a block may take on sm_80.
+// Like the forward kernel: within a block's limit on sm_80.
 TEST(GradientSharedBytesTest, FitsGpus) {
   for (const Element element : {Element::kFp32, Element::kFp16, Element::kBf16})
     for (const int dim : {64, 128, 256})

@@ -1,4 +1,4 @@
-// The plain functions of the kernel for sm_90a.
+// The host functions of the sm_90a kernel.
 #include <gtest/gtest.h>
 
 #include "worker/kernel/cuda/launch/hopper_config.h"
@@ -44,7 +44,7 @@ TEST(HopperLayoutTest, DescriptorsAreAsTheIsaSays) {
   EXPECT_EQ(across >> 62, 1u);
 }
 
-// What a block may take on an H100, with what the system takes of it.
+// A block's limit on an H100, including the system's part.
 TEST(HopperLayoutTest, BlocksFitAGpu) {
   for (const int dim : {64, 128, 256}) EXPECT_LE(HopperSharedBytes(dim), (227 << 10)) << dim;
   constexpr int kRegisters = 64 << 10;

@@ -41,7 +41,8 @@ bool Served(const AttentionSpec& spec) {
   return HopperServes(harness.job(), tasks);
 }
 
-// What rows see of tile `tile`: 0 nothing, 1 something, 2 every row that sees something sees all.
+// Visibility of tile `tile` to the rows: 0 nothing, 1 something, 2 every row that sees something
+// sees all.
 int VisibleOf(const std::vector<std::vector<Interval>>& rows, int64_t tile, int keys) {
   bool any = false, all = true;
   for (const std::vector<Interval>& spans : rows) {
@@ -98,7 +99,7 @@ TEST(KeyTileRunsTest, TilesAreThoseThatAreSeen) {
   }
 }
 
-// What a launch's tables are counted by, row by row.
+// The count of a launch's tables, row by row.
 TEST(KeyTileRunsTest, RowsTogetherHaveTwiceTheRunsOfEachAtMost) {
   std::mt19937 random(12);
   for (int round = 0; round < 2000; ++round) {
@@ -122,7 +123,7 @@ TEST(KeyTileRunsTest, RowsTogetherHaveTwiceTheRunsOfEachAtMost) {
   }
 }
 
-// Rows whose ends move steadily are those rows, one by one.
+// Rows whose ends move steadily equal these rows, one by one.
 TEST(KeyTileRunsTest, SteadyRowsAreLookedAtOnce) {
   std::mt19937 random(13);
   for (int round = 0; round < 5000; ++round) {
@@ -138,7 +139,7 @@ TEST(KeyTileRunsTest, SteadyRowsAreLookedAtOnce) {
         sweep.begin_step = static_cast<int64_t>(random() % 2);
         sweep.end_step = static_cast<int64_t>(random() % 2);
         if (sweep.begin_step > sweep.end_step) sweep.keys.end += skip + rows;
-        // All rows of it are before the next, if by one key.
+        // All its rows are before the next, by at least one key.
         at = sweep.keys.end + 1;
         if (sweep.end_step == 1) at += skip + rows;
         at += static_cast<int64_t>(random() % 2 * (random() % 200));
@@ -191,7 +192,7 @@ TEST(HopperPlanTest, BlocksLeaveFreeWhatIsKept) {
   EXPECT_EQ(HopperBlocks(1000, 132, 8), 124);
   EXPECT_EQ(HopperBlocks(125, 132, 8), 124);
   EXPECT_EQ(HopperBlocks(100, 132, 8), 100);
-  // A part of a GPU, as MIG makes them, is not all kept.
+  // A part of a GPU, as MIG makes them, never keeps all its multiprocessors free.
   EXPECT_EQ(HopperBlocks(1000, 16, 8), 8);
   EXPECT_EQ(HopperBlocks(1000, 16, 32), 8);
   EXPECT_EQ(HopperBlocks(1000, 1, 32), 1);
@@ -209,7 +210,7 @@ TEST(HopperPlanTest, MemoryThatIsNotAlignedIsNotServed) {
   }
 }
 
-// As a device reads them, these are the specs themselves here.
+// Maps as a device reads them; here they are the specs themselves.
 void ExpectMapsOfTheirTasks(const KernelJob& job, absl::Span<const KernelTask> tasks,
                             const LaunchPieces& pieces, Launch launch) {
   const std::vector<TensorMapSpec> maps = MapsOf(job, tasks);
@@ -227,7 +228,7 @@ void ExpectMapsOfTheirTasks(const KernelJob& job, absl::Span<const KernelTask> t
   }
 }
 
-// Each slot's keys lie in its tile's runs, unmasked ones hide none, and launches of any size fit.
+// Each slot's keys are in its tile's runs, unmasked runs hide none, and launches of any size fit.
 TEST(HopperPlanTest, RunsHoldWhatSlotsSee) {
   const AttentionSpec spec = Spec(64);
   Cuts cuts;
@@ -285,8 +286,8 @@ TEST(HopperPlanTest, RunsHoldWhatSlotsSee) {
   }
 }
 
-// Items of as many heads as a cache keeps, largest first, then those of the next heads; the count
-// of those that are taken begins at 0.
+// Items of as many heads as a cache holds, largest first, then those of the next heads. The count
+// of taken items begins at 0.
 TEST(HopperPlanTest, ItemsOfHeadsThatACacheKeepsComeTogether) {
   AttentionSpec spec = Spec(64);
   spec.masks[0].window_left.reset();
@@ -306,7 +307,7 @@ TEST(HopperPlanTest, ItemsOfHeadsThatACacheKeepsComeTogether) {
   for (const int heads_at_once : {1, 2}) {
     const Launch launch =
         MakeLaunch(job, tasks, seen, pieces, &memory, /*hopper=*/true, heads_at_once * kHeadBytes);
-    ASSERT_EQ(launch.blocks, 2 * 8);  // 900 slots of each head, 128 to an item.
+    ASSERT_EQ(launch.blocks, 2 * 8);  // 900 slots of each head, 128 per item.
     EXPECT_EQ(launch.args.items, launch.blocks);
     EXPECT_EQ(Get<int32_t>(launch, launch.args.at.next_item, 0), 0);
     for (int64_t b = 0; b < launch.blocks; ++b) {
@@ -316,7 +317,7 @@ TEST(HopperPlanTest, ItemsOfHeadsThatACacheKeepsComeTogether) {
         EXPECT_EQ(item.kv_head, b / 8);
       }
       if (b % (8 * heads_at_once) == 0) continue;
-      // Under this mask a later tile sees more; the last one has 4 slots.
+      // With this mask a later tile sees more; the last tile has 4 slots.
       const auto before = Get<ForwardItem>(launch, launch.args.at.items, b - 1);
       if (item.tile != 7 && before.tile != 7) {
         EXPECT_LE(item.tile, before.tile) << b;

@@ -1,4 +1,4 @@
-// Few query rows over many keys: how they are split, and that it changes nothing but rounding.
+// Few query rows over many keys: the split changes results only by rounding.
 #include "worker/kernel/cuda/launch/key_split.h"
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ TEST(KeySplitTest, DeterministicJobsAndSeveralAccumulatorsStayWhole) {
   EXPECT_EQ(Split(spec, {}).chunks, 0);
 }
 
-// Its partials are as well aligned as the call's accumulator.
+// Its partials have the alignment of the call's accumulator.
 TEST(KeySplitTest, SplitCallsOfTheKernelForHopperAreWithinTheBudget) {
   const std::unique_ptr<AttentionKernel> kernel = MakeEmulatedHopperKernel(64 << 10, /*seed=*/7);
   const AttentionSpec spec = Decoding(DataType::kBf16, 5000);
@@ -78,7 +78,7 @@ TEST(KeySplitTest, SplitCallsAreWithinTheBudget) {
   const std::unique_ptr<AttentionKernel> kernel = MakeEmulatedKernel(64 << 10);
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
     AttentionSpec spec = Decoding(dtype, 5000);
-    spec.masks[0].window_left = 2000;  // Chunks of which the rows see nothing, or a part.
+    spec.masks[0].window_left = 2000;  // Chunks that the rows do not see, or see in part.
     Cuts cuts;
     cuts.keys = {1500};
     cuts.key_shards = 2;
@@ -87,7 +87,7 @@ TEST(KeySplitTest, SplitCallsAreWithinTheBudget) {
   }
 }
 
-// The accumulator holds what earlier calls brought, and others' rows and heads keep their bits.
+// The accumulator has the results of earlier calls. Other rows and heads keep their bits.
 TEST(KeySplitTest, TheStateOfEarlierCallsGoesOn) {
   const std::unique_ptr<AttentionKernel> kernel = MakeEmulatedKernel(64 << 10);
   AttentionSpec spec = Decoding(DataType::kFp32, 6000);

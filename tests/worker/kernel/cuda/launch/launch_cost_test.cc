@@ -1,4 +1,4 @@
-// How launches are bounded: by what a GPU does in a fraction of a second, of any type.
+// The limit of launches: the work that any type of GPU does in a fraction of a second.
 #include "worker/kernel/cuda/launch/launch_cost.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +57,7 @@ AttentionSpec SpecOf(DataType dtype, int32_t dim, bool gradients = false) {
   return spec;
 }
 
-// FMA does about a tenth of what tensor cores do.
+// FMA has about a tenth of the tensor cores' rate.
 TEST(PairCostTest, Fp32CostsAsMuchMoreAsItsRateIsLower) {
   for (const bool gradients : {false, true}) {
     for (const int32_t dim : {64, 128, 256}) {
@@ -70,13 +70,13 @@ TEST(PairCostTest, Fp32CostsAsMuchMoreAsItsRateIsLower) {
   }
 }
 
-// Scores are weighed whatever the dimensions.
+// Softmax work does not depend on the dimensions.
 TEST(PairCostTest, TinyDimensionsCostAtLeastHalfOfSixtyFour) {
   EXPECT_GE(2 * Case(SpecOf(DataType::kBf16, 1)).Cost(), Case(SpecOf(DataType::kBf16, 64)).Cost());
   EXPECT_LT(Case(SpecOf(DataType::kBf16, 8)).Cost(), Case(SpecOf(DataType::kBf16, 64)).Cost());
 }
 
-// Seven products, or eight where dK and dV have a launch each, of the forward pass' two.
+// Seven products, or eight if dK and dV have separate launches, instead of the forward pass' two.
 TEST(PairCostTest, GradientsCostTheProductsOfAllTheirLaunches) {
   for (const int32_t dim : {64, 128, 256}) {
     for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
@@ -108,7 +108,7 @@ TEST(PairCostTest, WhatIsDoneToEachPairCosts) {
   }
 }
 
-// Row by row, what the row before has not seen.
+// Row by row, counts keys that the row before has not seen.
 int64_t VisibleKeysByRows(const CallView& call, Interval rows) {
   const Task& task = call.tasks[0].task;
   int64_t keys = 0;
@@ -146,8 +146,8 @@ TEST(SeenKeysTest, StretchesOfRowsCountAsTheirRows) {
   }
 }
 
-// Every part ends between tiles, and none has more keys than let 256 blocks of threads be as much
-// work as a launch may be.
+// Every part ends between tiles. None has more keys than the limit at which 256 thread blocks do a
+// launch's largest work.
 TEST(CutLongKeysTest, PartsAreOfWholeTilesAndOfBoundedWork) {
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
     Case job(SpecOf(dtype, 128));
@@ -172,7 +172,8 @@ TEST(CutLongKeysTest, PartsAreOfWholeTilesAndOfBoundedWork) {
   }
 }
 
-// Rows that see few of many keys leave a task whole: a window's tile of rows is soon done.
+// Rows that see few of many keys leave a task whole: a tile of rows with a window takes little
+// time.
 TEST(CutLongKeysTest, OnlyKeysThatRowsSeeCount) {
   AttentionSpec spec = SpecOf(DataType::kBf16, 16);
   spec.sequences = {Rows(3000, 3000)};

@@ -73,7 +73,7 @@ class LaunchPlanTest : public testing::Test {
     return rows;
   }
 
-  // Which tiles of keys the unit of an item visits: 1 with a mask, 2 without.
+  // The tiles of keys that the unit of an item visits: 1 with a mask, 2 without.
   std::map<int32_t, int> Told(const Launch& launch, int32_t unit) const {
     std::map<int32_t, int> told;
     const auto last = Get<int32_t>(launch, launch.args.at.unit_runs, unit + 1);
@@ -83,7 +83,7 @@ class LaunchPlanTest : public testing::Test {
     }
     return told;
   }
-  // The same of what the item's slots see of a piece, key by key.
+  // Like Told, computed key by key from the visibility of a piece to the item's slots.
   std::map<int32_t, int> Seen(const ForwardItem& item, const TaskPiece& piece, int32_t keys) const {
     const Task& task = tasks_[piece.task].task;
     const int32_t group = spec_.q_heads / spec_.kv_heads;
@@ -114,12 +114,12 @@ class LaunchPlanTest : public testing::Test {
   int32_t heads_ = 6;
   bool bits_ = false;
   std::optional<int64_t> window_;
-  std::vector<int32_t> windowed_;  // Query heads with a mask of their own.
+  std::vector<int32_t> windowed_;  // Query heads with a separate mask.
   const std::unique_ptr<ComputePool> pool_ = *ComputePool::Create(1);
   std::unique_ptr<KernelHarness> harness_;
   KernelJob job_;
   std::vector<KernelTask> tasks_;
-  std::unique_ptr<CallVisibility> visible_;  // As whoever checks asks.
+  std::unique_ptr<CallVisibility> visible_;  // Visibility for the checks.
   std::unique_ptr<VisibleRows> seen_;
   PlanMemory memory_;
   std::vector<LaunchPieces> pieces_;
@@ -135,7 +135,7 @@ Cuts ManyTasks() {
   return cuts;
 }
 
-// However much a call is, no launch takes a device for long, and none is cut further than that.
+// For a call of any size, no launch occupies a device for long, and none is split more than needed.
 TEST_F(LaunchPlanTest, ALaunchOfMuchWorkBecomesSeveral) {
   Make({});
   constexpr int64_t kRows = 1 << 21;
@@ -233,7 +233,7 @@ TEST_F(LaunchPlanTest, SpansAreThoseOfTheMask) {
   }
 }
 
-// Those of heads that see alike are planned once.
+// Heads that see the same are planned once.
 TEST_F(LaunchPlanTest, TilesOfKeysAreThoseThatSlotsSee) {
   for (const std::vector<int32_t>& windowed :
        {std::vector<int32_t>(), std::vector<int32_t>{4, 5}, std::vector<int32_t>{0, 3, 5}}) {
@@ -267,8 +267,8 @@ TEST_F(LaunchPlanTest, TheLargestItemsComeFirst) {
             0);
 }
 
-// Of a few heads and then of the next; of those that see as much, the first head's and the first
-// tile's.
+// A few heads first, then the next. With equal visibility, the first head and the first tile come
+// first.
 TEST_F(LaunchPlanTest, ItemsComeInOrderOfWhatTheySee) {
   for (const bool window : {false, true}) {
     for (const int64_t heads_at_once : {1, 2, 100}) {
@@ -299,7 +299,7 @@ TEST_F(LaunchPlanTest, ItemsComeInOrderOfWhatTheySee) {
   }
 }
 
-// What a launch leaves to the next changes nothing of it.
+// Memory reused from an earlier launch does not change the next one.
 TEST_F(LaunchPlanTest, LaunchesFromUsedMemoryAreTheSame) {
   PlanMemory memory;
   for (const int64_t rows : {700, 200, 500}) {
@@ -327,7 +327,7 @@ TEST_F(LaunchPlanTest, ARowThatDoesNotFitIsRefused) {
             absl::StatusCode::kResourceExhausted);
 }
 
-// The least that a call's single launch is given is what its tables take, and little more.
+// The smallest limit for a call's single launch is the size of its tables, or little more.
 TEST_F(LaunchPlanTest, OnlyTablesThatAreMadeAreCounted) {
   for (const bool alibi : {false, true}) {
     for (const bool cap : {false, true}) {
@@ -335,7 +335,7 @@ TEST_F(LaunchPlanTest, OnlyTablesThatAreMadeAreCounted) {
       if (cap) spec_.modifiers.soft_cap = 3;
       if (alibi) spec_.modifiers.alibi_slopes.assign(6, 0.5f);
       Make({}, 3, /*sequences=*/200);
-      int64_t low = 0, high = 1 << 20;  // Too little, enough.
+      int64_t low = 0, high = 1 << 20;  // Too little; enough.
       while (high - low > 1) {
         const int64_t middle = (low + high) / 2;
         const auto cut = SplitLaunches(job_, tasks_, *seen_, RuleOf(middle));
@@ -350,15 +350,15 @@ TEST_F(LaunchPlanTest, OnlyTablesThatAreMadeAreCounted) {
   }
 }
 
-// As many sequences and heads as are admitted: a launch has tables of the sequences that its rows
-// are of, and none of heads.
+// The most sequences and heads permitted: a launch has tables of the sequences of its rows, and
+// none of heads.
 TEST_F(LaunchPlanTest, AnyNumberOfSequencesAndHeadsFitsWhatALaunchHas) {
   struct Shape {
     int sequences;
     int32_t heads;
     bool bits;
   };
-  constexpr int64_t kMaxBytes = int64_t{4} << 20;  // As on a device.
+  constexpr int64_t kMaxBytes = int64_t{4} << 20;  // A device's value.
   for (const Shape& shape : {Shape{65536, 8, false}, Shape{4096, 128, true}}) {
     spec_ = {};
     if (!shape.bits) spec_.modifiers.alibi_slopes.assign(shape.heads, 0.5f);
@@ -387,8 +387,7 @@ TEST_F(LaunchPlanTest, KindsFollowTypesDimensionsAndModifiers) {
   EXPECT_TRUE(KindOf(job_).changes);
 }
 
-// What a block may take on sm_80; sm_86 and sm_89 have 99 KiB, and wide fp32 heads are refused
-// there.
+// A block's limit on sm_80. sm_86 and sm_89 have 99 KiB, and wide fp32 heads are refused there.
 TEST(SharedBytesTest, FitsGpus) {
   for (const Element element : {Element::kFp32, Element::kFp16, Element::kBf16})
     for (const int dim : {64, 128, 256})

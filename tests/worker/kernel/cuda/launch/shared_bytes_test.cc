@@ -5,7 +5,7 @@
 namespace annulus::cuda {
 namespace {
 
-// Of no kernel that can be chosen more, and of one of them as much.
+// No selectable kernel needs more, and one needs exactly this.
 TEST(SharedBytes, TheMostIsThatOfSomeKernel) {
   int64_t most = 0;
   for (const Element element : {Element::kFp32, Element::kFp16, Element::kBf16}) {

@@ -16,7 +16,7 @@ namespace {
 
 using Heads = std::vector<int32_t>;
 
-// Of two sequences, where `special` heads have a window and all others a causal mask.
+// Two sequences. `special` heads have a window, all others a causal mask.
 AttentionSpec SpecOf(int32_t q_heads, int32_t kv_heads, const Heads& special) {
   AttentionSpec spec;
   spec.dtype = DataType::kBf16;
@@ -63,11 +63,11 @@ TEST(TileViewsTest, HeadsAreAlikeWhereAsManyQueryHeadsSeeTheSame) {
   // Key/value heads 0 to 3: {3}, {4}, none, {12, 15}.
   const Call call(SpecOf(16, 4, {3, 4, 12, 15}));
   EXPECT_EQ(call.Alike(0, 16), (Heads{0, 0, 2, 3}));
-  // Of the task: {2, 3}, {4 to 7}, {8}.
+  // Heads of the task: {2, 3}, {4 to 7}, {8}.
   EXPECT_EQ(call.Alike(2, 9), (Heads{0, 1, 2}));
 }
 
-// Each key/value head's query heads, by the class of what they see.
+// Each key/value head's query heads, by the class of their visibility.
 TEST(TileViewsTest, AlikeIsWhatBruteForceSays) {
   std::mt19937 random(20261123);
   for (int round = 0; round < 300; ++round) {

@@ -1,4 +1,4 @@
-// What the driver is told of a tensor, and where: a stand-in takes its place.
+// The arguments of the driver's function for a tensor map; a stand-in replaces the driver.
 #include "worker/kernel/cuda/sm90/encode_map.h"
 
 #include <cuda.h>
@@ -62,9 +62,9 @@ TEST(EncodeMapTest, AMapGoesToAnyAddress) {
   }
 }
 
-// But for the order of heads and rows what CuTe's make_tma_copy tells the driver (CUTLASS 4.2) of
-// the same tensor for Layout_K_SW128_Atom<bfloat16_t> of (96, 64). Ours is the one in which each
-// stride is a multiple of the one before, as cuda.h asks for.
+// Except for the order of heads and rows, these are the arguments of CuTe's make_tma_copy (CUTLASS
+// 4.2) for the same tensor with Layout_K_SW128_Atom<bfloat16_t> of (96, 64). Ours is the order in
+// which each stride is a multiple of the one before, as cuda.h requires.
 TEST(EncodeMapTest, TheDriverIsToldWhatCuteTellsIt) {
   g_result = CUDA_SUCCESS;
   alignas(16) std::byte tensor[16];

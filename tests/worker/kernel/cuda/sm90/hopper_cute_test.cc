@@ -1,5 +1,5 @@
-// The encodings of the kernel for sm_90a against those of CuTe, NVIDIA's own library (CUTLASS 4.2):
-// its layouts are written down here as it prints them, shape and strides of each mode.
+// Compares the encodings of the sm_90a kernel with those of CuTe, NVIDIA's library (CUTLASS 4.2).
+// Its layouts are written here as it prints them: shape and strides of each mode.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -24,8 +24,8 @@ int At(const std::vector<Mode>& modes, int index) {
   return at;
 }
 
-// SM90::GMMA::CLayout_64xN and ALayout_64x16 (cute/atom/mma_traits_sm90_gmma.hpp): of a thread and
-// of its register, to row + 64 · column.
+// SM90::GMMA::CLayout_64xN and ALayout_64x16 (cute/atom/mma_traits_sm90_gmma.hpp): from a thread
+// and its register to row + 64 · column.
 const std::vector<Mode> kThreads = {{4, 128}, {8, 1}, {4, 16}};
 std::vector<Mode> SumsOf(int columns) { return {{2, 64}, {2, 8}, {columns / 8, 512}}; }
 const std::vector<Mode> kLeft = {{2, 64}, {2, 8}, {2, 512}};
@@ -45,7 +45,7 @@ TEST(HopperCuteTest, RegistersOfProductsAreThoseOfCute) {
   }
 }
 
-// HopperSoftmax::Pack gives register i of step s what register 8·s + i of the scores was.
+// HopperSoftmax::Pack moves register 8·s + i of the scores to register i of step s.
 TEST(HopperCuteTest, ScoresAreALeftSideAsTheyLie) {
   for (int keys = 0; keys < 128; keys += 16) {
     for (int i = 0; i < 8; ++i)
@@ -53,7 +53,7 @@ TEST(HopperCuteTest, ScoresAreALeftSideAsTheyLie) {
   }
 }
 
-// Swizzle<3,4,3>, of bytes.
+// Swizzle<3,4,3>, in bytes.
 int Swizzled(int at) { return at ^ (at & (7 << 7)) >> 3; }
 
 // tile_to_shape(Layout_K_SW128_Atom<bfloat16_t>, (rows, dim)), and the same memory as
@@ -74,7 +74,7 @@ const Tile kQueries[] = {{64, 64}, {64, 128}, {64, 256}};
 const Tile kTiles[] = {{128, 64}, {96, 128}, {64, 256}};
 uint32_t PanelBytes(const Tile& tile) { return tile.rows * kPanelRowBytes; }
 
-// What make_gmma_desc<Major::K> gives for address 0, moved on as DescriptorIterator does.
+// The result of make_gmma_desc<Major::K> for address 0, advanced like DescriptorIterator.
 TEST(HopperCuteTest, QueriesAndKeysAreDescribedAsCuteDoes) {
   for (const Tile& tile : {kQueries[0], kQueries[1], kQueries[2], kTiles[0], kTiles[1]}) {
     for (int column = 0; column < tile.dim; column += 16) {
@@ -91,8 +91,8 @@ TEST(HopperCuteTest, QueriesAndKeysAreDescribedAsCuteDoes) {
   }
 }
 
-// make_gmma_desc<Major::MN>. CuTe gives no leading offset where one panel is all, which the kernel
-// says all the same and nobody reads.
+// make_gmma_desc<Major::MN>. With a single panel CuTe sets no leading offset. The kernel sets one,
+// which is not read.
 TEST(HopperCuteTest, ValuesAreDescribedAsCuteDoes) {
   for (const Tile& tile : kTiles) {
     const int part = tile.dim > 128 ? 64 : tile.dim;
@@ -114,7 +114,8 @@ TEST(HopperCuteTest, ValuesAreDescribedAsCuteDoes) {
   }
 }
 
-// Where TMA and the copies of queries put what the descriptors describe.
+// The addresses at which TMA and the copies of queries store the matrices that the descriptors
+// describe.
 TEST(HopperCuteTest, PanelsAreSwizzledAsCuteDoes) {
   for (const Tile& tile : {kQueries[0], kQueries[1], kQueries[2], kTiles[0], kTiles[1]}) {
     for (int row = 0; row < tile.rows; ++row) {
@@ -128,14 +129,14 @@ TEST(HopperCuteTest, PanelsAreSwizzledAsCuteDoes) {
   }
 }
 
-// The table above is of the kernel's own tiles; a barrier expects what its boxes bring.
+// The table above has the kernel's tiles. A barrier expects the bytes of its boxes.
 template <int DIM>
 void ExpectTile(const Tile& tile) {
   using Config = HopperConfig<Element::kBf16, DIM>;
   EXPECT_EQ(Config::kKeys, tile.rows);
   EXPECT_EQ(Config::kPart, DIM > 128 ? 64 : DIM);
   EXPECT_EQ(Config::kTileBytes, static_cast<uint32_t>(tile.rows * DIM * 2));
-  EXPECT_LT(Config::kTileBytes, 1u << 20);  // mbarrier's tx-count.
+  EXPECT_LT(Config::kTileBytes, 1u << 20);  // Limit of mbarrier's tx-count.
   EXPECT_EQ(Config::kKeyPanelBytes, PanelBytes(tile));
   EXPECT_EQ(Config::kQueryPanelBytes, PanelBytes({64, DIM}));
 }

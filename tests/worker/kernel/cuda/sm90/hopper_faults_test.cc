@@ -1,5 +1,5 @@
-// The emulator of sm_90a: a fault for each thing that a device would do wrong in silence with
-// products, whenever it happens.
+// The emulator of sm_90a: a fault for each error with products that a device would not report, at
+// any time.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -10,9 +10,10 @@
 namespace annulus::cuda {
 namespace {
 
-// What is right but for what is said.
+// Errors to add to a correct program.
 struct ProductFlaws {
-  std::function<void(const Gpu&, float (&)[32])> fenced, issued, done;  // What comes behind it.
+  // Hooks that run after these points.
+  std::function<void(const Gpu&, float (&)[32])> fenced, issued, done;
   bool fence_async = true, sync = true, fence = true, commit = true;
   uint64_t a = AlongRows(0, 8192, 0);
 };
@@ -58,7 +59,7 @@ TEST_F(HopperMachineTest, FaultsOfProducts) {
     if (gpu.Thread() == 130) gpu.StoreShared<int>(8, 1);
   };
   ExpectFault("ordered behind", Flawed(flaws));
-  flaws = {};  // The thread has waited, others perhaps not.
+  flaws = {};  // The thread has waited; others may not have.
   flaws.done = [](const Gpu& gpu, float(&)[32]) {
     if (gpu.Thread() == 130) gpu.StoreShared<int>(8 * 130, 1);
   };
@@ -89,8 +90,8 @@ TEST_F(HopperMachineTest, FaultsOfLeftSides) {
   });
 }
 
-// Two products, committed one after the other, by registers of their own: the newer one's are used
-// as `first` and `second` say, behind a wait for the older one and behind one for both.
+// Two products, committed one after the other, with separate registers. `first` and `second` use
+// the newer one's registers after a wait for the older one, and after a wait for both.
 std::function<void(const Gpu&)> TwoProducts(
     const std::function<void(const Gpu&, float (&)[32], uint32_t (&)[1][4])>& first,
     const std::function<void(const Gpu&, float (&)[32], float (&)[32])>& second) {
@@ -132,7 +133,7 @@ TEST_F(HopperMachineTest, FaultsOfProductsThatAreLeftRunning) {
     gpu.StoreShared<float>(32768 + gpu.Thread() * 4, sums[5]);
   });
   expect("read before it was waited for", [](const Gpu& gpu, float(&sums)[32], auto&) {
-    gpu.ShuffleXor(sums[5] + 1, 1);  // And what was made of it.
+    gpu.ShuffleXor(sums[5] + 1, 1);  // Also values computed from it.
   });
   expect("changed before it was waited for",
          [](const Gpu&, float(&sums)[32], auto&) { sums[5] *= 2; });
@@ -144,7 +145,7 @@ TEST_F(HopperMachineTest, FaultsOfProductsThatAreLeftRunning) {
     gpu.SyncGroup(1);
     if (gpu.Thread() == 130) gpu.StoreShared<int>(8192, 1);
   });
-  // What the older one alone has read may be written, once all have waited for it.
+  // Memory that only the older product has read may be written once all threads have waited for it.
   for (uint64_t seed = 1; seed <= 10; ++seed)
     EXPECT_EQ(Run(TwoProducts(
                       [](const Gpu& gpu, float(&)[32], auto&) {
@@ -154,7 +155,7 @@ TEST_F(HopperMachineTest, FaultsOfProductsThatAreLeftRunning) {
                       {}),
                   seed),
               "");
-  // Registers that are given to a wait are those of what it waits for.
+  // Registers passed to a wait belong to the products that it waits for.
   ExpectFault("read before it was waited for", [](const Gpu& gpu) {
     if (!Multiplies(gpu)) return;
     FillWithZeros(gpu, 16384);
@@ -168,7 +169,7 @@ TEST_F(HopperMachineTest, FaultsOfProductsThatAreLeftRunning) {
   });
 }
 
-// Two groups that take turns, as often as `rounds` says for each.
+// Two groups that alternate, `rounds` times each.
 struct TurnFlaws {
   int rounds[2] = {3, 3};
   bool first = true, await = true, last = true;

@@ -25,7 +25,7 @@ T Get(const HopperGradientLaunch& launch, int64_t table, int64_t index) {
   return value;
 }
 
-// Accumulator, own tile, key/value head, task: which tiles come by, 1 with masks, 2 without.
+// Accumulator, own tile, key/value head, task: the tiles that it visits, 1 with masks, 2 without.
 using Visits =
     std::map<std::tuple<const std::byte*, int64_t, int32_t, int32_t>, std::map<int64_t, int>>;
 
@@ -73,7 +73,7 @@ class HopperGradientPlanTest : public PlacedGradients {
     }
   }
 
-  // Every pair of a piece, one by one: which tiles meet in one that is visible.
+  // Every pair of a piece, one by one: tiles with a visible pair.
   void AddSeen(const TaskPiece& piece, bool queries, Visits* visits) {
     const KernelTask& bound = tasks_[piece.task];
     const int group = job_.layout->group();
@@ -92,8 +92,8 @@ class HopperGradientPlanTest : public PlacedGradients {
       }
     }
   }
-  // Whether all slots of a piece in the tile that see something of the task see all of the keys'
-  // tile; with `each`, whether all slots do.
+  // True if all slots of a piece in the tile that see something of the task see all of the keys'
+  // tile; with `each`, if all slots do.
   bool Whole(const TaskPiece& piece, int32_t kv_head, Interval slots, Interval keys, bool each) {
     const Task& task = tasks_[piece.task].task;
     const int group = job_.layout->group();
@@ -139,7 +139,7 @@ class HopperGradientPlanTest : public PlacedGradients {
           const Interval keys = queries ? Interval{other * others, (other + 1) * others}
                                         : Interval{own * kOwnRows, (own + 1) * kOwnRows};
           const Task& of = tasks_[task].task;
-          // Of a task that sees all, what lies outside of it is no one's.
+          // Keys outside of a task that sees all belong to no task.
           const Interval in_task =
               of.coverage == Coverage::kFull ? Intersect(keys, {of.k_begin, of.k_end}) : keys;
           EXPECT_TRUE(Whole(*piece, kv_head, slots, in_task, !queries)) << own << " " << other;
@@ -174,10 +174,11 @@ TEST_F(HopperGradientPlanTest, TilesThatComeByAreThoseThatMeetInAPair) {
   }
 }
 
-// So that what comes by is read from the GPU's second cache.
+// Keeps visited tiles in the GPU's L2 cache.
 TEST_F(HopperGradientPlanTest, HeadsThatACacheKeepsComeTogetherTheMostWorkFirst) {
   AttentionSpec spec = Spec(DataType::kBf16, 12, 6, 128);
-  spec.sequences = {Rows(20000, 20000)};  // 10 MB of keys and values a head, 20 of queries and dO.
+  // 10 MB of keys and values a head, 20 MB of queries and dO.
+  spec.sequences = {Rows(20000, 20000)};
   spec.masks = {Causal()};
   Place(spec, {});
   EXPECT_EQ(HeadsAtOnce(job_, tasks_, kCachedBytes), 3);
@@ -191,7 +192,7 @@ TEST_F(HopperGradientPlanTest, HeadsThatACacheKeepsComeTogetherTheMostWorkFirst)
       const auto before = Get<ForwardItem>(launch, launch.args.forward.at.items, b - 1);
       ASSERT_LE(before.kv_head / heads, item.kv_head / heads);
       if (before.kv_head / heads != item.kv_head / heads) continue;
-      // Later rows see more, and earlier keys are seen by more.
+      // Later rows see more, and earlier keys are visible to more rows.
       ASSERT_TRUE(queries ? item.tile <= before.tile + 1 : item.tile >= before.tile);
     }
   }

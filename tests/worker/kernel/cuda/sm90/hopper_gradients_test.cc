@@ -1,5 +1,5 @@
-// The gradients' kernel for sm_90a, its own source run by the emulator: what the conformance suites
-// do not ask of it.
+// The source of the sm_90a gradients' kernel on the emulator: tests in addition to the conformance
+// suites.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -36,7 +36,7 @@ bool Served(GradientHarness& harness) {
   return HopperServesGradients(harness.job(), tasks);
 }
 
-// Whether the job is this kernel's; its answer is within the budget whoever gives it.
+// True if this kernel serves the job. In any case the answer must be within the budget.
 bool Check(const AttentionSpec& spec, uint64_t seed, const Cuts& cuts = {}) {
   const Input input = Normal(spec, seed);
   const Upstream up = UpstreamOf(spec, input);
@@ -58,7 +58,7 @@ TEST(HopperGradientsTest, EveryTypeAndDimension) {
   }
 }
 
-// Tiles of slots are whole rows, and rows of three, five or seven heads do not fill them.
+// Tiles of slots have whole rows, and rows of three, five or seven heads do not fill them.
 TEST(HopperGradientsTest, AnyGroupOfHeads) {
   for (const int32_t group : {1, 2, 3, 5, 7, 33, 64}) {
     const AttentionSpec spec = Spec(DataType::kBf16, 2 * group, 2, 72, group > 9 ? 5 : 40, 140);
@@ -68,7 +68,7 @@ TEST(HopperGradientsTest, AnyGroupOfHeads) {
   EXPECT_FALSE(Check(Causal(Spec(DataType::kBf16, 66, 1, 128, 3, 140)), 66));
 }
 
-// Of slots that no row fills scores would be 0, and e^0 over a row's e^-200 is infinite.
+// Scores of slots without a row would be 0, and e^0 over a row's e^-200 is infinite.
 TEST(HopperGradientsTest, SlotsThatNobodyFillsAddNothing) {
   const AttentionSpec spec = Causal(Spec(DataType::kBf16, 6, 2, 128, 60, 140));
   Input input = Normal(spec, 7);
@@ -99,8 +99,8 @@ TEST(HopperGradientsTest, RandomJobsAreWithinTheErrorBudget) {
   EXPECT_GE(served, 5);
 }
 
-// A window far from the first tokens, which stay visible: tiles between them are left out. Heads
-// with masks of their own, one of which sees nothing.
+// A window far from the first tokens, which stay visible: tiles between them are skipped. Heads
+// have separate masks; one sees nothing.
 TEST(HopperGradientsTest, MasksOfHeadsAndSpansFarApart) {
   AttentionSpec spec = Causal(Spec(DataType::kBf16, 4, 2, 64, 300, 900));
   spec.masks[0].window_left = 40;
@@ -112,7 +112,8 @@ TEST(HopperGradientsTest, MasksOfHeadsAndSpansFarApart) {
   EXPECT_TRUE(Check(spec, 11));
 }
 
-// Tensor cores cut every sum off in the same direction, which must not add up over many rows.
+// Tensor cores truncate every sum in the same direction; these errors must not add up over many
+// rows.
 TEST(HopperGradientsTest, LongSumsOfOneSignAreWithinTheBudget) {
   for (const bool queries : {false, true}) {
     const AttentionSpec spec =
@@ -135,7 +136,7 @@ std::vector<std::byte> StateOf(const AttentionSpec& spec, const Input& input, co
   return harness.state();
 }
 
-// Whenever copies land and products are done, and however many launches a call becomes.
+// For all times at which copies and products complete, and for any number of launches of a call.
 TEST(HopperGradientsTest, WhatIsLateAndLaunchesChangeNoBit) {
   const AttentionSpec spec = Causal(Spec(DataType::kBf16, 6, 2, 72, 110, 300));
   const Input input = Normal(spec, 3);
@@ -146,7 +147,7 @@ TEST(HopperGradientsTest, WhatIsLateAndLaunchesChangeNoBit) {
     EXPECT_TRUE(first == StateOf(spec, input, cuts, seed < 4 ? 1 << 20 : 9 << 10, seed)) << seed;
 }
 
-// NaN and infinities reach those that see them, and change no bit of others.
+// NaN and infinities affect the rows or keys that see them, and change no bit of others.
 class NonfiniteTest : public testing::TestWithParam<DataType> {
  protected:
   static constexpr int64_t kRows = 150;
@@ -159,7 +160,7 @@ class NonfiniteTest : public testing::TestWithParam<DataType> {
     EXPECT_TRUE(status.ok()) << status;
     return harness.answer();
   }
-  // Rows of head 0 that have a number that is not finite; the others are those of `sound`.
+  // Rows of head 0 with a non-finite number; the others equal those of `sound`.
   std::vector<int64_t> Nonfinite(const std::vector<float>& values,
                                  const std::vector<float>& sound) {
     std::vector<int64_t> rows;
@@ -210,7 +211,7 @@ TEST_P(NonfiniteTest, QueriesAndTheirGradientsReachKeysThatTheySee) {
 
 INSTANTIATE_TEST_SUITE_P(Types, NonfiniteTest, testing::Values(DataType::kBf16, DataType::kFp16));
 
-// As of rows whose scores are all −infinity: nothing of them reaches a key, whatever they hold.
+// Like rows whose scores are all −infinity: their content never reaches a key.
 TEST_P(NonfiniteTest, RowsWithAnLseOfMinusInfinityAddNothing) {
   constexpr int64_t kRow = 70, kHead = kRow * kHeads;
   Upstream up = up_;
@@ -227,7 +228,7 @@ TEST_P(NonfiniteTest, RowsWithAnLseOfMinusInfinityAddNothing) {
   EXPECT_TRUE(Nonfinite(b.dq, a.dq).empty());
 }
 
-// What is not this kernel's is the portable one's, in the same calls.
+// The portable kernel serves all other jobs, in the same calls.
 TEST(HopperGradientsTest, OthersAreServedToo) {
   EXPECT_FALSE(Check(Causal(Spec(DataType::kFp32, 2, 1, 24, 30, 50)), 1));
   EXPECT_FALSE(Check(Causal(Spec(DataType::kBf16, 2, 1, 136, 30, 50)), 2));

@@ -3,7 +3,7 @@
 
 namespace annulus {
 
-// The kernel for sm_90a where it serves a job, and the portable one.
+// The sm_90a kernel if it serves a job, otherwise the portable one.
 std::vector<std::string> KernelNames() { return {"hopper"}; }
 
 bool KernelsAreSlow() { return true; }

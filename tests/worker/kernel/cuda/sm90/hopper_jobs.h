@@ -34,7 +34,7 @@ inline AttentionSpec Causal(AttentionSpec spec) {
   return spec;
 }
 
-// Random masks, cuts, heads, dimensions and lengths; what is asynchronous is late at random.
+// Random masks, cuts, heads, dimensions and lengths. Asynchronous parts are late at random.
 class RandomJob {
  public:
   explicit RandomJob(uint64_t seed) : random_(seed) {

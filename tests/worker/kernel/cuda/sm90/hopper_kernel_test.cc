@@ -1,5 +1,4 @@
-// The kernel for sm_90a, its own source run by the emulator: what the conformance suites do not ask
-// of it.
+// The source of the sm_90a kernel on the emulator: tests in addition to the conformance suites.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +30,7 @@ bool Served(KernelHarness& harness) {
   return HopperServes(harness.job(), tasks);
 }
 
-// The job is this kernel's, and its answer within the budget.
+// Expects that this kernel serves the job and that its answer is within the budget.
 void Check(const AttentionSpec& spec, const reference::Input& input, const Cuts& cuts,
            uint64_t seed) {
   KernelHarness harness(spec, input, cuts);
@@ -69,7 +68,8 @@ TEST(HopperKernelTest, LengthsAtTheEdgesOfTiles) {
   }
 }
 
-// Tensor cores cut every sum off in the same direction, which must not add up over many keys.
+// Tensor cores truncate every sum in the same direction; these errors must not add up over many
+// keys.
 TEST(HopperKernelTest, LongRowsOfOneSignAreWithinTheBudget) {
   AttentionSpec spec = Spec(DataType::kBf16, 1, 1, 16, 3, 20000);
   spec.out_dtype = DataType::kFp32;
@@ -78,7 +78,7 @@ TEST(HopperKernelTest, LongRowsOfOneSignAreWithinTheBudget) {
   Check(spec, input, {}, 1);
 }
 
-// Of `seeds` emulations, from `seed` on.
+// Expects equal results of `seeds` emulations, from `seed` on.
 void ExpectOneResult(const AttentionSpec& spec, const reference::Input& input, const Cuts& cuts,
                      int64_t memory, uint64_t seed, int seeds) {
   KernelHarness first(spec, input, cuts);
@@ -92,7 +92,7 @@ void ExpectOneResult(const AttentionSpec& spec, const reference::Input& input, c
   }
 }
 
-// Whenever copies land and products are done.
+// For all times at which copies and products complete.
 TEST(HopperKernelTest, WhatIsLateChangesNoBit) {
   const AttentionSpec spec = Causal(Spec(DataType::kBf16, 2, 1, 128, 70, 500));
   Cuts cuts;
@@ -100,7 +100,7 @@ TEST(HopperKernelTest, WhatIsLateChangesNoBit) {
   ExpectOneResult(spec, Normal(spec, 3), cuts, 64 << 10, /*seed=*/1, /*seeds=*/4);
 }
 
-// Seeds give launches one block, two or three, each of which takes more items or fewer.
+// Seeds give launches one, two or three blocks, each of which takes more or fewer items.
 TEST(HopperKernelTest, WhoTakesAnItemChangesNoBit) {
   const AttentionSpec spec = Causal(Spec(DataType::kBf16, 4, 2, 64, 300, 300));
   Cuts cuts;
@@ -108,8 +108,7 @@ TEST(HopperKernelTest, WhoTakesAnItemChangesNoBit) {
   ExpectOneResult(spec, Normal(spec, 4), cuts, 1 << 20, /*seed=*/3, /*seeds=*/6);
 }
 
-// By roundings: a state is in powers of e where it lies, and in powers of 2 while it is computed
-// with.
+// Up to rounding: in memory a state uses powers of e, and during computation powers of 2.
 void ExpectNear(const std::vector<std::byte>& state, const std::vector<std::byte>& other) {
   ASSERT_EQ(state.size(), other.size());
   for (size_t at = 0; at < state.size(); at += sizeof(float)) {
@@ -134,7 +133,7 @@ TEST(HopperKernelTest, LaunchesDoNotChangeABitAndCutsBetweenTilesARounding) {
   ExpectNear(whole.state(), cut.state());
 }
 
-// NaN and infinities of keys that some rows do not see reach those that do, and no others.
+// NaN and infinities of keys affect only the rows that see them.
 TEST(HopperKernelTest, ValuesThatAreNotFiniteReachThoseWhoSeeThem) {
   const double kInf = std::numeric_limits<double>::infinity();
   for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
@@ -165,7 +164,7 @@ TEST(HopperKernelTest, ValuesThatAreNotFiniteReachThoseWhoSeeThem) {
   }
 }
 
-// A window far from the first tokens, which stay visible: tiles between them are left out.
+// A window far from the first tokens, which stay visible: tiles between them are skipped.
 TEST(HopperKernelTest, SpansFarApartAreWithinTheBudget) {
   AttentionSpec spec = Causal(Spec(DataType::kBf16, 1, 1, 16, 300, 1200));
   spec.masks[0].window_left = 40;
@@ -173,7 +172,7 @@ TEST(HopperKernelTest, SpansFarApartAreWithinTheBudget) {
   Check(spec, Normal(spec, 11), {}, 4);
 }
 
-// What is not this kernel's is the portable one's, in the same calls.
+// The portable kernel serves all other jobs, in the same calls.
 TEST(HopperKernelTest, OthersAreServedToo) {
   for (const DataType dtype : {DataType::kFp32, DataType::kBf16}) {
     AttentionSpec spec = Causal(Spec(dtype, 2, 1, 24, 30, 50));

@@ -20,7 +20,7 @@ using Gpu = EmulatedHopperGpu;
 inline constexpr int kThreads256 = 256;
 inline constexpr uint32_t kBarrier = 60 << 10, kOther = kBarrier + 8;
 
-// Thread 0 brings, threads 128 … 255 multiply.
+// Thread 0 loads; threads 128 … 255 multiply.
 inline bool Multiplies(const Gpu& gpu) { return gpu.Thread() >= 128; }
 
 class HopperMachineTest : public testing::Test {
@@ -29,13 +29,13 @@ class HopperMachineTest : public testing::Test {
     HopperMachine machine(kThreads256, &memory_, seed);
     return machine.Run(7, 64 << 10, [&](int thread) { body(Gpu{&machine, thread, kThreads256}); });
   }
-  // The same whatever comes first.
+  // Expects the same fault in every order of events.
   void ExpectFault(const std::string& fault, const std::function<void(const Gpu&)>& body) {
     for (uint64_t seed = 1; seed <= 6; ++seed)
       EXPECT_THAT(Run(body, seed), HasSubstr(fault)) << "seed " << seed;
   }
 
-  // A tensor of bf16, (columns, heads, rows), whose numbers tell their place.
+  // A tensor of bf16, (columns, heads, rows), whose numbers encode their position.
   const std::byte* Map(int columns, int heads, int rows, int box_rows) {
     tensor_.resize(static_cast<size_t>(columns) * heads * rows);
     for (size_t i = 0; i < tensor_.size(); ++i) tensor_[i] = static_cast<uint16_t>(i + 1);

@@ -1,5 +1,5 @@
-// The emulator of sm_90a itself: matrices in shared memory and in registers as the PTX ISA has
-// them, boxes, rings, and what is under way.
+// The emulator of sm_90a itself: matrices in shared memory and in registers as in the PTX ISA,
+// boxes, rings, and pending operations.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -13,7 +13,7 @@
 namespace annulus::cuda {
 namespace {
 
-// "Swizzling modes", 128B: within 8 rows of 128 bytes, 16-byte chunk c of row r stands at c XOR r.
+// "Swizzling modes", 128B: within 8 rows of 128 bytes, 16-byte chunk c of row r is at c XOR r.
 // Element (row, column) of panels of `rows` rows × 64 columns.
 uint32_t Place(int rows, int row, int column) {
   const int panel = column / 64, in_panel = column % 64, chunk = in_panel / 8;
@@ -37,7 +37,7 @@ struct Matrix {
   std::vector<int> values;
 };
 
-// The group writes a matrix, as panels.
+// The group writes a matrix as panels.
 template <Element ELEMENT>
 void Put(const Gpu& gpu, const Matrix& m, uint32_t at) {
   for (int i = 2 * (gpu.Thread() - 128); i < m.rows * m.columns; i += 2 * 128)
@@ -93,7 +93,7 @@ TEST_F(HopperMachineTest, RowsAreMultipliedAsTheIsaSays) {
   RowsAreMultipliedAsTheIsaSays<Element::kFp16, 64>(run);
 }
 
-// sums = left · right, the left side in registers ("matrix A", m64k16), the right one MN-major.
+// sums = left · right, the left side in registers ("matrix A", m64k16), the right side MN-major.
 TEST_F(HopperMachineTest, ColumnsAreMultipliedAsTheIsaSays) {
   constexpr Element kElement = Element::kBf16;
   const Matrix left(64, 64, 3), right(64, 128, 4);
@@ -106,7 +106,7 @@ TEST_F(HopperMachineTest, ColumnsAreMultipliedAsTheIsaSays) {
               const int group_id = gpu.Thread() % 32 >> 2, warp = gpu.Thread() / 32 % 4;
               uint32_t a[4][4];
               for (int step = 0; step < 4; ++step) {
-                for (int i = 0; i < 8; ++i) {  // a0 … a7, two to a register.
+                for (int i = 0; i < 8; ++i) {  // a0 … a7, two per register.
                   const int row = warp * 16 + group_id + (i % 4 < 2 ? 0 : 8);
                   const int column = step * 16 + gpu.Thread() % 4 * 2 + (i & 1) + (i < 4 ? 0 : 8);
                   const uint32_t bits = Bits<kElement>(left.at(row, column));
@@ -114,7 +114,7 @@ TEST_F(HopperMachineTest, ColumnsAreMultipliedAsTheIsaSays) {
                 }
               }
               float sums[64];
-              for (float& sum : sums) sum = 1e9f;  // The first product leaves it out.
+              for (float& sum : sums) sum = 1e9f;  // The first product ignores it.
               gpu.FenceProducts(sums, a);
               for (int step = 0; step < 4; ++step)
                 gpu.MultiplyColumns<kElement, 128>(a[step], AcrossRows(0, 64 * 128, step * 16),
@@ -133,7 +133,7 @@ TEST_F(HopperMachineTest, ColumnsAreMultipliedAsTheIsaSays) {
   EXPECT_EQ(wrong, 0);
 }
 
-// Rows −2 … 5, columns 64 … 127 of 72: what is outside is 0.
+// Rows −2 … 5, columns 64 … 127 of 72: elements outside are 0.
 TEST_F(HopperMachineTest, BoxesHaveZerosOutside) {
   const std::byte* const map = Map(72, 3, 5, 8);
   std::vector<uint16_t> seen(8 * 64);
@@ -160,7 +160,7 @@ TEST_F(HopperMachineTest, BoxesHaveZerosOutside) {
   }
 }
 
-// A ring of one stage: thread 0 brings two boxes, one after the other, a group multiplies both.
+// A ring of one stage: thread 0 loads two boxes, one after the other; a group multiplies both.
 struct RingFlaws {
   bool acquire = true, fence_barriers = true, order_barriers = true, wait_read = true;
   bool wait_came = true, meet = true, sync_warp = true, wait_product = true;
@@ -220,7 +220,7 @@ TEST_F(HopperMachineTest, FaultsOfARing) {
   expect("not ordered behind a product", [](RingFlaws* f) { f->sync_warp = false; });
   expect("product", [](RingFlaws* f) { f->wait_product = false; });
   RingFlaws few;
-  few.arrivals = 1;  // The first warp's speaks for all.
+  few.arrivals = 1;  // The first warp stands for all.
   for (uint64_t seed = 1; seed <= 6; ++seed) EXPECT_NE(Run(Ring(map, few), seed), "") << seed;
   expect("wait for what does not come", [](RingFlaws* f) { f->arrivals = 9; });
   expect("more bytes", [](RingFlaws* f) { f->bytes = 4096; });

@@ -8,8 +8,8 @@
 namespace annulus::cuda {
 namespace {
 
-// Its registers are dealt out anew at run time, and with fewer at the start the last group would
-// wait for its own forever.
+// Its registers are redistributed at run time. With fewer at the start, the last group would wait
+// for its registers for ever.
 TEST(HopperPtxasTest, KernelsSpillNextToNothing) {
   for (const std::string source :
        {"hopper_bf16", "hopper_fp16", "hopper_gradient_bf16", "hopper_gradient_fp16"}) {
@@ -18,7 +18,7 @@ TEST(HopperPtxasTest, KernelsSpillNextToNothing) {
     for (const auto& [key, report] : ReadPtxasReports(source)) {
       if (key.first != "sm_90a") continue;
       ++kernels;
-      // None of it beside products (sass_test).
+      // No spills are beside products (sass_test).
       EXPECT_LE(report.spilled, gradients ? 0 : 64) << key.second;
       EXPECT_EQ(report.registers, kStartRegisters) << key.second;
     }

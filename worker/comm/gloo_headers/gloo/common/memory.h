@@ -3,9 +3,9 @@
 
 #include <memory>
 
-// What gloo/transport/tcp/pair.h needs of a header that Gloo's package does not install: names, and
-// how large they are (tests/worker/comm/gloo_context_test.cc holds that against the library). Both
-// are made and used within the library only.
+// Replaces a header that Gloo's package does not install. gloo/transport/tcp/pair.h needs only
+// these names and their sizes; tests/worker/comm/gloo_context_test.cc checks the sizes against the
+// library. Only the library creates and uses both classes.
 
 namespace gloo {
 
