@@ -129,7 +129,7 @@ class Worker::Impl {
   Mutex works_mutex_;
   std::map<ShardId, ShardWork> works_ GUARDED_BY(works_mutex_);
   std::unique_ptr<DataPlaneServer> server_;
-  std::unique_ptr<AsyncShardOpener> openings_ = std::make_unique<AsyncShardOpener>();
+  std::unique_ptr<AsyncShardOpener> opener_ = std::make_unique<AsyncShardOpener>();
   std::unique_ptr<ControlLink> link_;
   std::atomic<bool> device_lost_{false};
   std::atomic<bool> leaving_{false};  // True once the worker has been asked to exit.
@@ -176,7 +176,7 @@ Worker::Impl::~Impl() {
   exited_ = true;
   watchdog_.reset();
   if (agent_ != nullptr) agent_->Stop();
-  openings_.reset();
+  opener_.reset();
   // Closed here: an action may run in a callback of this stream.
   if (link_ != nullptr) link_->Close(absl::Seconds(1));
   if (board_ != nullptr) board_->Shutdown(LeavingError());
@@ -300,7 +300,7 @@ std::optional<ShardWork> Worker::Impl::WorkOf(const ShardId& id) {
 void Worker::Impl::Perform(const OpenShard& action) {
   if (!LaysOutLong(action.reserve)) return OpenNow(action);
   const ShardId id = IdOf(action.reserve.shard());
-  openings_->Begin(
+  opener_->Begin(
       id, [this, action] { OpenNow(action); },
       [this, id](const absl::Status& why) { CloseNow(id, why); });
 }
@@ -335,7 +335,7 @@ void Worker::Impl::OpenNow(const OpenShard& action) {
 }
 
 void Worker::Impl::Perform(const CloseShard& action) {
-  if (!openings_->Close(action.id, action.why)) CloseNow(action.id, action.why);
+  if (!opener_->Close(action.id, action.why)) CloseNow(action.id, action.why);
 }
 
 void Worker::Impl::CloseNow(const ShardId& id, const absl::Status& why) {

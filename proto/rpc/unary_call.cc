@@ -10,7 +10,7 @@ namespace annulus {
 UnaryCall::UnaryCall(grpc::CallbackServerContext* context,
                      const google::protobuf::MessageLite* answer, absl::Duration patience,
                      grpc::ByteBuffer* response)
-    : answer_(answer), patience_(patience), response_(response), unread_end_(context) {}
+    : answer_(answer), patience_(patience), response_(response), slow_reader_guard_(context) {}
 
 void UnaryCall::End(const absl::Status& status) {
   // An error has no message, so nothing of it waits for the caller.
@@ -18,13 +18,13 @@ void UnaryCall::End(const absl::Status& status) {
     *response_ = EncodeProto(*answer_);
     const size_t bytes = response_->Length();
     // The answer exists twice: as a message and as the bytes that are sent.
-    unread_end_.Begin(patience_ + ReadingTime(bytes), 2 * bytes + request_bytes_);
+    slow_reader_guard_.Begin(patience_ + ReadingTime(bytes), 2 * bytes + request_bytes_);
   }
   Finish(ToGrpcStatus(status));
 }
 
 void UnaryCall::OnDone() {
-  unread_end_.Over();
+  slow_reader_guard_.Over();
   // This may be the last reference: no member is accessed after it.
   const std::shared_ptr<UnaryCall> self = std::move(self_);
 }

@@ -42,7 +42,7 @@ class UnaryCall : public grpc::ServerUnaryReactor {
   const absl::Duration patience_;
   grpc::ByteBuffer* const response_;
   size_t request_bytes_ = 0;
-  SlowReaderGuard unread_end_;
+  SlowReaderGuard slow_reader_guard_;
   std::shared_ptr<UnaryCall> self_;
 };
 

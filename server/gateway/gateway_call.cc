@@ -17,7 +17,7 @@ GatewayCall::GatewayCall(grpc::CallbackServerContext* context, const GatewayServ
     : options_(options),
       gate_(gate),
       deadline_(DeadlineOf(*context, options)),
-      unread_end_(context) {}
+      slow_reader_guard_(context) {}
 
 GatewayCall* GatewayCall::Start(grpc::CallbackServerContext* context,
                                 const GatewayServiceOptions& options, ConcurrencyLimiter* gate) {
@@ -268,8 +268,8 @@ void GatewayCall::FinishLocked() {
 void GatewayCall::AwaitReaderLocked() {
   size_t bytes = 0;
   for (const Output& output : outputs_) bytes += output.message.Length();
-  if (!end_->ok()) return unread_end_.Begin(options_.end_patience, bytes);
-  unread_end_.Begin(options_.answer_patience + ReadingTime(bytes), bytes);
+  if (!end_->ok()) return slow_reader_guard_.Begin(options_.end_patience, bytes);
+  slow_reader_guard_.Begin(options_.answer_patience + ReadingTime(bytes), bytes);
   leaving_ = gate_->Leave(std::move(place_));
 }
 
@@ -289,7 +289,7 @@ void GatewayCall::OnCancel() {
 }
 
 void GatewayCall::OnDone() {
-  unread_end_.Over();
+  slow_reader_guard_.Over();
   std::shared_ptr<GatewayCall> self;
   MutexLock lock(&mutex_);
   self = std::move(call_self_);

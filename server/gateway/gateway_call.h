@@ -84,7 +84,7 @@ class GatewayCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteB
   const GatewayServiceOptions& options_;
   ConcurrencyLimiter* const gate_;
   const absl::Time deadline_;  // By base/steady_time.h.
-  SlowReaderGuard unread_end_;
+  SlowReaderGuard slow_reader_guard_;
   // `place_`: in the gate from the start to an OK end. `leaving_`: from then on until the end is
   // read.
   std::shared_ptr<void> place_, leaving_;

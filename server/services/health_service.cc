@@ -33,7 +33,7 @@ class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
  public:
   HealthWatch(HealthService* service, grpc::CallbackServerContext* context, HealthSubject subject)
       : service_(service),
-        unread_end_(context),
+        slow_reader_guard_(context),
         subject_(subject),
         box_(kMaxWaiting, kMaxWaiting * 64, Box::JoinEnd::kNo) {}
 
@@ -47,14 +47,14 @@ class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     if (overflow) End(absl::ResourceExhaustedError("the client does not read"));
   }
   void End(const absl::Status& status) {
-    unread_end_.Begin(kSlowReaderPatience);
+    slow_reader_guard_.Begin(kSlowReaderPatience);
     Do(box_.End(status, Box::Flush::kNo));
   }
 
   void OnWriteDone(bool ok) override { Do(box_.Written(ok)); }
   void OnCancel() override { End(absl::CancelledError("cancelled")); }
   void OnDone() override {
-    unread_end_.Over();
+    slow_reader_guard_.Over();
     service_->Forget(this);
   }
 
@@ -70,7 +70,7 @@ class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   }
 
   HealthService* const service_;
-  SlowReaderGuard unread_end_;
+  SlowReaderGuard slow_reader_guard_;
   const HealthSubject subject_;
   Box box_;
   grpc::ByteBuffer out_;

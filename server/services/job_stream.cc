@@ -26,7 +26,7 @@ JobStream::JobStream(CoordinatorLoop* loop, grpc::CallbackServerContext* context
       number_(loop->NewNumber()),
       patience_(patience),
       box_(kMaxEvents, kMaxBytes),
-      unread_end_(context) {}
+      slow_reader_guard_(context) {}
 
 JobStream* JobStream::Start(std::shared_ptr<JobStream> stream, Event event) {
   JobStream* reactor = stream.get();
@@ -72,7 +72,7 @@ void JobStream::SendLast(v1::JobEvent event) {
 void JobStream::GiveUp() {
   {
     MutexLock lock(&mutex_);
-    unread_end_.Begin(patience_);
+    slow_reader_guard_.Begin(patience_);
   }
   Do(box_.End(SlowClientError(), Box::Flush::kNo));
   loop_->Post(event::CallGone{number_}).IgnoreError();
@@ -81,12 +81,12 @@ void JobStream::GiveUp() {
 void JobStream::CountWaiting() {
   MutexLock lock(&mutex_);
   const size_t bytes = box_.bytes();
-  unread_end_.Waits(bytes > kLittle ? bytes : 0);
+  slow_reader_guard_.Waits(bytes > kLittle ? bytes : 0);
 }
 
 void JobStream::BeginEnd() {
   MutexLock lock(&mutex_);
-  unread_end_.Begin(patience_ + ReadingTime(box_.bytes()), box_.bytes());
+  slow_reader_guard_.Begin(patience_ + ReadingTime(box_.bytes()), box_.bytes());
 }
 
 void JobStream::Finish(const absl::Status& status) {
@@ -107,7 +107,7 @@ void JobStream::OnCancel() {
 }
 
 void JobStream::OnDone() {
-  unread_end_.Over();
+  slow_reader_guard_.Over();
   // This may be the last reference: no member is accessed after it.
   std::shared_ptr<JobStream> self = std::move(self_);
 }

@@ -60,7 +60,7 @@ class JobStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>, publi
   const absl::Duration patience_;
   Box box_;
   grpc::ByteBuffer out_;
-  SlowReaderGuard unread_end_;
+  SlowReaderGuard slow_reader_guard_;
   Mutex mutex_;                      // Orders the counts: the last is the latest.
   std::shared_ptr<JobStream> self_;  // Until OnDone.
 };

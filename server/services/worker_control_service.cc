@@ -40,7 +40,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
         number_(loop->NewNumber()),
         end_patience_(end_patience),
         box_(kMaxCommands, kMaxBytes),
-        unread_end_(context) {}
+        slow_reader_guard_(context) {}
 
   static WorkerStream* Start(std::shared_ptr<WorkerStream> stream, absl::Duration first_message) {
     WorkerStream* reactor = stream.get();
@@ -56,7 +56,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     if (overflow) GiveUp(ProtocolError("the worker does not read its commands"));
   }
   void Close(const absl::Status& status) override {
-    unread_end_.Begin(end_patience_);  // No bytes: commands displace no client's answers.
+    slow_reader_guard_.Begin(end_patience_);  // No bytes: commands displace no client's answers.
     Do(box_.End(status, Box::Flush::kYes));
   }
 
@@ -85,7 +85,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   void OnCancel() override { GiveUp(absl::CancelledError("the stream was cancelled")); }
   // This may be the last reference: no member is accessed after it.
   void OnDone() override {
-    unread_end_.Over();
+    slow_reader_guard_.Over();
     std::shared_ptr<WorkerStream> self = std::move(self_);
   }
 
@@ -128,7 +128,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     loop_->Post(event::WorkerGone{number_}).IgnoreError();
   }
   void GiveUp(const absl::Status& status) {
-    unread_end_.Begin(end_patience_);
+    slow_reader_guard_.Begin(end_patience_);
     loop_->Post(event::WorkerGone{number_}).IgnoreError();
     Do(box_.End(status, Box::Flush::kNo));
   }
@@ -137,7 +137,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   const int64_t number_;
   const absl::Duration end_patience_;
   Box box_;
-  SlowReaderGuard unread_end_;
+  SlowReaderGuard slow_reader_guard_;
   grpc::ByteBuffer in_, out_;
   bool known_ = false;  // To the coordinator loop. Used by the reads, which are sequential.
   std::shared_ptr<WorkerStream> self_;

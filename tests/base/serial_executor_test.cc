@@ -16,14 +16,14 @@ namespace {
 
 // Events are numbers. Only the thread with the turn uses `handled` and `ticks`, so ThreadSanitizer
 // detects two simultaneous turns.
-class TurnsTest : public testing::Test {
+class SerialExecutorTest : public testing::Test {
  protected:
   void Start(int most_in_a_row = 64) {
     SerialExecutor::Options options;
     options.work = [this] { return Work(); };
     options.tick = [this] {
       ++ticks_;
-      Note([](TurnsTest* test) { ++test->seen_ticks_; });
+      Note([](SerialExecutorTest* test) { ++test->seen_ticks_; });
       wake_ = absl::InfiniteFuture();
     };
     options.wake = [this] { return wake_; };
@@ -51,17 +51,17 @@ class TurnsTest : public testing::Test {
     handled_.push_back(event);
     threads_.push_back(std::this_thread::get_id());
     if (on_event) on_event(event);
-    Note([](TurnsTest* test) { ++test->seen_; });
+    Note([](SerialExecutorTest* test) { ++test->seen_; });
     return true;
   }
-  void Note(void (*change)(TurnsTest*)) {
+  void Note(void (*change)(SerialExecutorTest*)) {
     MutexLock lock(&mutex_);
     change(this);
     changed_.SignalAll();
   }
-  bool AwaitEvents(int count) { return Await(&TurnsTest::seen_, count); }
-  bool AwaitTicks(int count) { return Await(&TurnsTest::seen_ticks_, count); }
-  bool Await(int TurnsTest::*counter, int count) {
+  bool AwaitEvents(int count) { return Await(&SerialExecutorTest::seen_, count); }
+  bool AwaitTicks(int count) { return Await(&SerialExecutorTest::seen_ticks_, count); }
+  bool Await(int SerialExecutorTest::*counter, int count) {
     const absl::Time deadline = absl::Now() + absl::Seconds(30);
     MutexLock lock(&mutex_);
     while (this->*counter < count) {
@@ -84,7 +84,7 @@ class TurnsTest : public testing::Test {
   std::unique_ptr<SerialExecutor> turns_;  // The last member: its thread uses the others.
 };
 
-TEST_F(TurnsTest, WhoBringsAnEventHandlesIt) {
+TEST_F(SerialExecutorTest, WhoBringsAnEventHandlesIt) {
   Start();
   turns_->Start();
   Post(7);
@@ -92,7 +92,7 @@ TEST_F(TurnsTest, WhoBringsAnEventHandlesIt) {
   EXPECT_EQ(threads_[0], std::this_thread::get_id());
 }
 
-TEST_F(TurnsTest, WhatComesAfterATurnHoldsUpNoEvents) {
+TEST_F(SerialExecutorTest, WhatComesAfterATurnHoldsUpNoEvents) {
   std::vector<size_t> handled;  // The number of events at the end of each turn.
   after = [&] {
     handled.push_back(handled_.size());
@@ -106,7 +106,7 @@ TEST_F(TurnsTest, WhatComesAfterATurnHoldsUpNoEvents) {
   turns_->Stop();
 }
 
-TEST_F(TurnsTest, NothingIsHandledBeforeTheStart) {
+TEST_F(SerialExecutorTest, NothingIsHandledBeforeTheStart) {
   Start();
   Post(1);
   EXPECT_TRUE(handled_.empty());
@@ -114,7 +114,7 @@ TEST_F(TurnsTest, NothingIsHandledBeforeTheStart) {
   EXPECT_EQ(handled_, std::vector<int>({1}));
 }
 
-TEST_F(TurnsTest, EventsOfManyThreadsAreHandledOnceAndOneByOne) {
+TEST_F(SerialExecutorTest, EventsOfManyThreadsAreHandledOnceAndOneByOne) {
   Start();
   turns_->Start();
   std::vector<std::thread> threads;
@@ -133,7 +133,7 @@ TEST_F(TurnsTest, EventsOfManyThreadsAreHandledOnceAndOneByOne) {
   }
 }
 
-TEST_F(TurnsTest, AnEventOfAnEventIsHandledAfterIt) {
+TEST_F(SerialExecutorTest, AnEventOfAnEventIsHandledAfterIt) {
   on_event = [this](int event) {
     if (event < 5) Post(event + 1);
     EXPECT_EQ(handled_.back(), event) << "not inside";
@@ -144,7 +144,7 @@ TEST_F(TurnsTest, AnEventOfAnEventIsHandledAfterIt) {
   EXPECT_EQ(handled_, std::vector<int>({1, 2, 3, 4, 5}));
 }
 
-TEST_F(TurnsTest, ATickComesWhenItIsDue) {
+TEST_F(SerialExecutorTest, ATickComesWhenItIsDue) {
   Start();
   turns_->Start();
   on_event = [this](int) { wake_ = absl::Now() + absl::Milliseconds(20); };
@@ -154,7 +154,7 @@ TEST_F(TurnsTest, ATickComesWhenItIsDue) {
   EXPECT_GE(ticks_, 1);
 }
 
-TEST_F(TurnsTest, AThreadThatWorkedLongForOthersIsLetGo) {
+TEST_F(SerialExecutorTest, AThreadThatWorkedLongForOthersIsLetGo) {
   Start(/*most_in_a_row=*/3);
   turns_->Start();
   on_event = [this](int event) {
@@ -168,7 +168,7 @@ TEST_F(TurnsTest, AThreadThatWorkedLongForOthersIsLetGo) {
   EXPECT_EQ(threads_[19], threads_[3]);
 }
 
-TEST_F(TurnsTest, AnAskedEventIsHandledElsewhere) {
+TEST_F(SerialExecutorTest, AnAskedEventIsHandledElsewhere) {
   Start();
   turns_->Start();
   {
@@ -182,7 +182,7 @@ TEST_F(TurnsTest, AnAskedEventIsHandledElsewhere) {
   EXPECT_NE(threads_[0], std::this_thread::get_id());
 }
 
-TEST_F(TurnsTest, AnAskedEventEndsALongSleepAndWaitsForTheEndOfANap) {
+TEST_F(SerialExecutorTest, AnAskedEventEndsALongSleepAndWaitsForTheEndOfANap) {
   Start();
   turns_->Start();
   for (int i = 0; i < 8; ++i) {
@@ -203,7 +203,7 @@ TEST_F(TurnsTest, AnAskedEventEndsALongSleepAndWaitsForTheEndOfANap) {
   turns_->Stop();
 }
 
-TEST_F(TurnsTest, TicksComeHoweverMuchWaits) {
+TEST_F(SerialExecutorTest, TicksComeHoweverMuchWaits) {
   Start(/*most_in_a_row=*/3);
   std::atomic<bool> more{true};
   on_event = [&](int event) {
@@ -217,7 +217,7 @@ TEST_F(TurnsTest, TicksComeHoweverMuchWaits) {
   turns_->Stop();
 }
 
-TEST_F(TurnsTest, WhatWaitsComesBeforeATick) {
+TEST_F(SerialExecutorTest, WhatWaitsComesBeforeATick) {
   Start();
   on_event = [&](int) { EXPECT_EQ(ticks_, 0); };
   wake_ = absl::InfinitePast();
@@ -228,7 +228,7 @@ TEST_F(TurnsTest, WhatWaitsComesBeforeATick) {
   EXPECT_EQ(handled_.size(), 10u);
 }
 
-TEST_F(TurnsTest, StopWaitsForTheTurnAndEndsAll) {
+TEST_F(SerialExecutorTest, StopWaitsForTheTurnAndEndsAll) {
   Mutex gate;
   std::atomic<bool> inside{false}, stopped{false};
   on_event = [&](int) {

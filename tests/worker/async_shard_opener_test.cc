@@ -20,7 +20,7 @@ class OpeningsTest : public testing::Test {
   }
   // Begins an opening that passes the gate.
   void Begin(const std::string& job, Gate* gate = nullptr) {
-    openings_->Begin(
+    opener_->Begin(
         Id(job),
         [this, job, gate] {
           if (gate != nullptr) gate->Pass();
@@ -33,7 +33,7 @@ class OpeningsTest : public testing::Test {
   // The record, once all openings that had begun are done.
   std::vector<std::string> Noted() {
     Gate& last = lasts_.emplace_back();
-    openings_->Begin(
+    opener_->Begin(
         Id("last of " + std::to_string(lasts_.size())), [&last] { last.Pass(); },
         [](const absl::Status&) {});
     EXPECT_TRUE(last.AwaitOne());
@@ -46,7 +46,7 @@ class OpeningsTest : public testing::Test {
   Mutex mutex_;
   Lines noted_ GUARDED_BY(mutex_);
   std::deque<Gate> lasts_;
-  std::unique_ptr<AsyncShardOpener> openings_ = std::make_unique<AsyncShardOpener>();
+  std::unique_ptr<AsyncShardOpener> opener_ = std::make_unique<AsyncShardOpener>();
 };
 
 TEST_F(OpeningsTest, NobodyWaitsForThem) {
@@ -56,7 +56,7 @@ TEST_F(OpeningsTest, NobodyWaitsForThem) {
   EXPECT_TRUE(gate.AwaitOne());
   gate.Open();
   EXPECT_EQ(Noted(), Lines({"open a", "open b"}));
-  EXPECT_FALSE(openings_->Close(Id("a"), absl::AbortedError("over"))) << "it is the caller's";
+  EXPECT_FALSE(opener_->Close(Id("a"), absl::AbortedError("over"))) << "it is the caller's";
   EXPECT_EQ(Noted(), Lines({"open a", "open b"}));
 }
 
@@ -65,9 +65,9 @@ TEST_F(OpeningsTest, WhatIsClosedMeanwhileIsClosedOnceBehindItsOpening) {
   Begin("a", &gate);
   Begin("b");
   EXPECT_TRUE(gate.AwaitOne());
-  EXPECT_TRUE(openings_->Close(Id("a"), absl::AbortedError("over")));
-  EXPECT_TRUE(openings_->Close(Id("b"), absl::AbortedError("too"))) << "which has not begun";
-  EXPECT_TRUE(openings_->Close(Id("a"), absl::AbortedError("again")));
+  EXPECT_TRUE(opener_->Close(Id("a"), absl::AbortedError("over")));
+  EXPECT_TRUE(opener_->Close(Id("b"), absl::AbortedError("too"))) << "which has not begun";
+  EXPECT_TRUE(opener_->Close(Id("a"), absl::AbortedError("again")));
   gate.Open();
   EXPECT_EQ(Noted(), Lines({"open a", "close a: over", "close b: too"}));
   Begin("b");

@@ -82,7 +82,7 @@ class PutReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
              grpc::ByteBuffer* response, absl::Duration answer_patience)
       : response_(response),
         answer_patience_(answer_patience),
-        unread_end_(context),
+        slow_reader_guard_(context),
         call_(std::make_shared<PutCall>(board, pool, this)) {
     call_->Start();
   }
@@ -92,7 +92,7 @@ class PutReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
     if (status.ok()) {
       *response_ = EncodeProto(shard);
       const size_t bytes = response_->Length();
-      unread_end_.Begin(answer_patience_ + ReadingTime(bytes), bytes);
+      slow_reader_guard_.Begin(answer_patience_ + ReadingTime(bytes), bytes);
     }
     grpc::ServerReadReactor<grpc::ByteBuffer>::Finish(ToGrpcStatus(status));
   }
@@ -104,14 +104,14 @@ class PutReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer>, publi
   }
   void OnCancel() override { call_->OnCancelled(); }
   void OnDone() override {
-    unread_end_.Over();
+    slow_reader_guard_.Over();
     delete this;
   }
 
  private:
   grpc::ByteBuffer* const response_;
   const absl::Duration answer_patience_;
-  SlowReaderGuard unread_end_;
+  SlowReaderGuard slow_reader_guard_;
   grpc::ByteBuffer buffer_;
   const std::shared_ptr<PutCall> call_;
 };
@@ -123,7 +123,7 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                const grpc::ByteBuffer& request, absl::Duration end_patience)
       : context_(context),
         end_patience_(end_patience),
-        unread_end_(context),
+        slow_reader_guard_(context),
         call_(std::make_shared<FetchCall>(board, pool, this)) {
     const absl::StatusOr<v1::FetchShardRequest> decoded = DecodeFetch(request);
     decoded.ok() ? call_->Start(*decoded) : call_->End(decoded.status());
@@ -143,12 +143,12 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     grpc::ServerWriteReactor<grpc::ByteBuffer>::Finish(ToGrpcStatus(status));
   }
   void Cancel() override { context_->TryCancel(); }
-  void CancelUnread(int64_t bytes) override { unread_end_.Begin(end_patience_, bytes); }
+  void CancelUnread(int64_t bytes) override { slow_reader_guard_.Begin(end_patience_, bytes); }
 
   void OnWriteDone(bool ok) override { call_->OnWritten(ok); }
   void OnCancel() override { call_->OnCancelled(); }
   void OnDone() override {
-    unread_end_.Over();
+    slow_reader_guard_.Over();
     buffer_.Clear();  // The buffer refers to the shard, whose memory can be freed now.
     call_->OnDone(ended_well_ && !context_->IsCancelled());
     delete this;
@@ -157,7 +157,7 @@ class FetchReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
  private:
   grpc::CallbackServerContext* const context_;
   const absl::Duration end_patience_;
-  SlowReaderGuard unread_end_;
+  SlowReaderGuard slow_reader_guard_;
   grpc::ByteBuffer buffer_;
   bool ended_well_ = false;  // Written under the call's lock; read when the call is over.
   const std::shared_ptr<FetchCall> call_;
@@ -170,7 +170,7 @@ class ExchangeReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
                   absl::Duration end_patience)
       : context_(context),
         end_patience_(end_patience),
-        unread_end_(context),
+        slow_reader_guard_(context),
         call_(std::make_shared<ExchangeCall>(board, pool, this)) {
     call_->Start();
   }
@@ -184,7 +184,7 @@ class ExchangeReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>::Finish(ToGrpcStatus(status));
   }
   void Cancel() override { context_->TryCancel(); }
-  void CancelUnread(int64_t bytes) override { unread_end_.Begin(end_patience_, bytes); }
+  void CancelUnread(int64_t bytes) override { slow_reader_guard_.Begin(end_patience_, bytes); }
 
   void OnReadDone(bool ok) override {
     if (!ok) return call_->OnHalfClose();
@@ -197,7 +197,7 @@ class ExchangeReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   }
   void OnCancel() override { call_->OnCancelled(); }
   void OnDone() override {
-    unread_end_.Over();
+    slow_reader_guard_.Over();
     out_.Clear();
     call_->OnDone();
     delete this;
@@ -206,7 +206,7 @@ class ExchangeReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
  private:
   grpc::CallbackServerContext* const context_;
   const absl::Duration end_patience_;
-  SlowReaderGuard unread_end_;
+  SlowReaderGuard slow_reader_guard_;
   grpc::ByteBuffer in_, out_;
   const std::shared_ptr<ExchangeCall> call_;
 };

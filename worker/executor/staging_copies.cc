@@ -46,7 +46,7 @@ constexpr std::byte kZeros[4096] = {};
 constexpr int64_t kMaxZeros = sizeof(kZeros);
 
 // One section of a block's rows, and the same elements of the planar tensor.
-struct RowBlock {
+struct Strip {
   int32_t buffer = 0;
   int section = 0;
   std::byte* in_block = nullptr;  // nullptr if the buffer stays in staging.
@@ -69,14 +69,14 @@ int64_t RowsBefore(const RankProgram& program, int32_t shard, RowSpace space) {
 }
 
 // Enumerates the row blocks of a program's buffers.
-class RowBlocks {
+class Strips {
  public:
-  RowBlocks(const RankProgram& program, const StagedTensors& staged, std::byte* arena)
+  Strips(const RankProgram& program, const StagedTensors& staged, std::byte* arena)
       : program_(program), staged_(staged), arena_(arena), table_(TensorTable(program.spec)) {}
 
   // Only for buffers that stay in staging (`in_staging` = true) or that do not (false).
   absl::Status ForEach(const std::vector<int32_t>& buffers, bool in_staging,
-                       absl::FunctionRef<absl::Status(const RowBlock&)> fn) const {
+                       absl::FunctionRef<absl::Status(const Strip&)> fn) const {
     if (staged_.data.size() != table_.size()) {
       return absl::InvalidArgumentError(
           absl::StrCat(staged_.data.size(), " staged tensors where ", table_.size(), " belong"));
@@ -88,7 +88,7 @@ class RowBlocks {
         if (section.kind != program_.schedule.buffers[buffer].kind) continue;
         known = true;
         if (!Has(program_.layout, section)) continue;
-        ASSIGN_OR_RETURN(const RowBlock strip, Find(buffer, section));
+        ASSIGN_OR_RETURN(const Strip strip, Find(buffer, section));
         RETURN_IF_ERROR(fn(strip));
       }
       if (!known) return absl::UnimplementedError("no tensor belongs to a block of this kind");
@@ -97,7 +97,7 @@ class RowBlocks {
   }
 
  private:
-  absl::StatusOr<RowBlock> Find(int32_t buffer, const Section& section) const {
+  absl::StatusOr<Strip> Find(int32_t buffer, const Section& section) const {
     const TensorInfo* tensor = FindTensor(table_, section.tensor);
     if (section.tensor == TensorId::kDLse && tensor == nullptr) return Zeros(buffer, section);
     std::byte* data = tensor == nullptr ? nullptr : staged_.data[tensor - table_.data()];
@@ -110,7 +110,7 @@ class RowBlocks {
     const bool for_all = tensor->heads == 1;
     const int64_t head_begin = for_all ? 0 : block.head_begin;
     const int64_t heads = for_all ? 1 : block.head_end - block.head_begin;
-    RowBlock strip = InBlock(buffer, section);
+    Strip strip = InBlock(buffer, section);
     const int64_t head_bytes = tensor->row_bytes() / tensor->heads;
     const int64_t row = RowsBefore(program_, block.shard, tensor->rows) + block.row_begin;
     strip.in_tensor = data + row * tensor->row_bytes() + head_begin * head_bytes;
@@ -119,10 +119,10 @@ class RowBlocks {
     return strip;
   }
 
-  RowBlock InBlock(int32_t buffer, const Section& section) const {
+  Strip InBlock(int32_t buffer, const Section& section) const {
     const Block& block = program_.schedule.buffers[buffer];
     const int32_t heads = block.head_end - block.head_begin;
-    RowBlock strip;
+    Strip strip;
     strip.buffer = buffer;
     strip.section = section.index;
     if (!program_.stays(buffer)) {
@@ -134,9 +134,9 @@ class RowBlocks {
     return strip;
   }
 
-  absl::StatusOr<RowBlock> Zeros(int32_t buffer, const Section& section) const {
+  absl::StatusOr<Strip> Zeros(int32_t buffer, const Section& section) const {
     const Block& block = program_.schedule.buffers[buffer];
-    RowBlock strip = InBlock(buffer, section);
+    Strip strip = InBlock(buffer, section);
     strip.in_tensor = const_cast<std::byte*>(kZeros);  // Never written: the source of a copy.
     strip.tensor_stride = 0;
     strip.width = (block.head_end - block.head_begin) * int64_t{sizeof(float)};
@@ -175,10 +175,10 @@ absl::Status ForEachPiece(const Copy2d& copy, int64_t most,
 absl::StatusOr<std::vector<SectionPlaces>> PlacesInStaging(const RankProgram& program,
                                                            const StagedTensors& staged) {
   std::vector<SectionPlaces> places(program.schedule.buffers.size());
-  const RowBlocks strips(program, staged, /*arena=*/nullptr);
+  const Strips strips(program, staged, /*arena=*/nullptr);
   for (const std::vector<int32_t>* buffers :
        {&program.schedule.inputs, &program.schedule.outputs}) {
-    RETURN_IF_ERROR(strips.ForEach(*buffers, true, [&](const RowBlock& s) {
+    RETURN_IF_ERROR(strips.ForEach(*buffers, true, [&](const Strip& s) {
       places[s.buffer][s.section] = {s.in_tensor, s.tensor_stride};
       return absl::OkStatus();
     }));
@@ -188,8 +188,8 @@ absl::StatusOr<std::vector<SectionPlaces>> PlacesInStaging(const RankProgram& pr
 
 absl::Status CopyInputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,
                         Device& device, const KernelControl& control) {
-  return RowBlocks(program, staged, arena)
-      .ForEach(program.schedule.inputs, false, [&](const RowBlock& s) {
+  return Strips(program, staged, arena)
+      .ForEach(program.schedule.inputs, false, [&](const Strip& s) {
         const Copy2d copy{s.in_block,      s.block_stride, s.in_tensor,
                           s.tensor_stride, s.width,        s.rows};
         return ForEachPiece(copy, kCopyPieceBytes, [&](const Copy2d& piece) -> absl::Status {
@@ -201,8 +201,8 @@ absl::Status CopyInputs(const RankProgram& program, const StagedTensors& staged,
 
 absl::Status CopyOutputs(const RankProgram& program, const StagedTensors& staged, std::byte* arena,
                          Device& device, const KernelControl& control) {
-  return RowBlocks(program, staged, arena)
-      .ForEach(program.schedule.outputs, false, [&](const RowBlock& s) {
+  return Strips(program, staged, arena)
+      .ForEach(program.schedule.outputs, false, [&](const Strip& s) {
         const Copy2d copy{s.in_tensor,    s.tensor_stride, s.in_block,
                           s.block_stride, s.width,         s.rows};
         return ForEachPiece(copy, kCopyPieceBytes, [&](const Copy2d& piece) -> absl::Status {

@@ -8,7 +8,7 @@ namespace annulus {
 namespace {
 
 // Sequences of many lengths share a mask. Each costs only as much as its own rows need.
-TEST(RangeStripsTest, AShortSequenceHasFewStripsOfALongList) {
+TEST(RangeBandsTest, AShortSequenceHasFewStripsOfALongList) {
   Mask mask;
   for (int64_t i = 0; i < 1000; ++i) {
     mask.ranges.push_back({10 * i, 10 * i + 5, 0, 10, MaskRange::Kind::kFull});

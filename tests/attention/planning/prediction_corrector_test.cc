@@ -20,7 +20,7 @@ void AddRuns(PredictionCorrector* ways, const Execution& way, int runs, double r
   for (int i = 0; i < runs; ++i) ways->Add(way, kForward, 1e-3, ratio * 1e-3, 1);
 }
 
-TEST(ShownWaysTest, WithoutRunsNothingIsCorrected) {
+TEST(PredictionCorrectorTest, WithoutRunsNothingIsCorrected) {
   PredictionCorrector ways;
   EXPECT_EQ(ways.FactorOf(kRing, kForward, 1e-3, 1), 1);
   ways.Add(kRing, kForward, 0, 1, 1);
@@ -30,7 +30,7 @@ TEST(ShownWaysTest, WithoutRunsNothingIsCorrected) {
   EXPECT_EQ(ways.Least(), 1);
 }
 
-TEST(ShownWaysTest, TheMedianOfTheLatestRunsSays) {
+TEST(PredictionCorrectorTest, TheMedianOfTheLatestRunsSays) {
   PredictionCorrector ways;
   AddRuns(&ways, kRing, 16, 2.5);
   AddRuns(&ways, kRing, 7, 0.5);
@@ -46,7 +46,7 @@ TEST(ShownWaysTest, TheMedianOfTheLatestRunsSays) {
 
 // Otherwise a measured execution would be compared with the optimistic prediction of an unmeasured
 // one.
-TEST(ShownWaysTest, AWayWithoutRunsIsTakenToBeAsTheOthers) {
+TEST(PredictionCorrectorTest, AWayWithoutRunsIsTakenToBeAsTheOthers) {
   PredictionCorrector ways;
   AddRuns(&ways, kRing, 5, 1.5);
   EXPECT_DOUBLE_EQ(ways.FactorOf(kHeads, kForward, 1e-3, 1), 1.5);
@@ -55,7 +55,7 @@ TEST(ShownWaysTest, AWayWithoutRunsIsTakenToBeAsTheOthers) {
   EXPECT_DOUBLE_EQ(ways.FactorOf(kRing, kForward, 1e-3, 1), 1.5);
 }
 
-TEST(ShownWaysTest, SizesOperationsLengthsAndPacesAreApart) {
+TEST(PredictionCorrectorTest, SizesOperationsLengthsAndPacesAreApart) {
   PredictionCorrector ways;
   AddRuns(&ways, kRing, 16, 2);
   EXPECT_EQ(ways.FactorOf(Way(Strategy::kRotateKv, 4), kForward, 1e-3, 1), 1);
@@ -68,7 +68,7 @@ TEST(ShownWaysTest, SizesOperationsLengthsAndPacesAreApart) {
 }
 
 // A slightly greater length must not make an execution look better.
-TEST(ShownWaysTest, NeighboursInLengthSpeakForOneAnother) {
+TEST(PredictionCorrectorTest, NeighboursInLengthSpeakForOneAnother) {
   PredictionCorrector ways;
   for (int i = 0; i < 4; ++i) ways.Add(kRing, kForward, 1.0, 2.0, 1);
   for (const double seconds : {0.3, 0.6, 0.99, 1.01, 1.9, 3.9}) {
@@ -80,13 +80,13 @@ TEST(ShownWaysTest, NeighboursInLengthSpeakForOneAnother) {
   EXPECT_DOUBLE_EQ(ways.FactorOf(kRing, kForward, 2.1, 1), 1.5);
 }
 
-TEST(ShownWaysTest, OnOneRankAllWaysAreOne) {
+TEST(PredictionCorrectorTest, OnOneRankAllWaysAreOne) {
   PredictionCorrector ways;
   AddRuns(&ways, Way(Strategy::kRotateKv, 1), 3, 0.7);
   EXPECT_DOUBLE_EQ(ways.FactorOf(Way(Strategy::kRingPassKv, 1), kForward, 1e-3, 1), 0.7);
 }
 
-TEST(ShownWaysTest, WhatIsNotRunForLongIsForgotten) {
+TEST(PredictionCorrectorTest, WhatIsNotRunForLongIsForgotten) {
   PredictionCorrector ways;
   AddRuns(&ways, kHeads, 16, 0.5);
   AddRuns(&ways, kRing, 1008, 1.5);

@@ -7,7 +7,7 @@ namespace {
 
 using Kind = WorkerSpeedEstimator::Kind;
 
-TEST(ShownPaceTest, WithoutRunsPlansKeepToWhatWasMeasured) {
+TEST(WorkerSpeedEstimatorTest, WithoutRunsPlansKeepToWhatWasMeasured) {
   const WorkerSpeedEstimator pace;
   EXPECT_EQ(pace.factor(), 1);
   EXPECT_EQ(pace.least(), 1);
@@ -15,7 +15,7 @@ TEST(ShownPaceTest, WithoutRunsPlansKeepToWhatWasMeasured) {
 }
 
 // A worker measured itself ten times too slow. Two of three runs were disturbed.
-TEST(ShownPaceTest, TheFastestOfTheLatestRunsSays) {
+TEST(WorkerSpeedEstimatorTest, TheFastestOfTheLatestRunsSays) {
   WorkerSpeedEstimator pace;
   pace.Add(10, 4, Kind::kExact);
   EXPECT_DOUBLE_EQ(pace.factor(), 0.4);
@@ -28,7 +28,7 @@ TEST(ShownPaceTest, TheFastestOfTheLatestRunsSays) {
   EXPECT_DOUBLE_EQ(pace.factor(), 0.5);
 }
 
-TEST(ShownPaceTest, ShortRunsAreNoEvidence) {
+TEST(WorkerSpeedEstimatorTest, ShortRunsAreNoEvidence) {
   WorkerSpeedEstimator pace;
   pace.Add(1, 0.019, Kind::kExact);
   pace.Add(0, 1, Kind::kExact);
@@ -40,7 +40,7 @@ TEST(ShownPaceTest, ShortRunsAreNoEvidence) {
 }
 
 // Caches and masks cause similar differences, and plans should not change from job to job.
-TEST(ShownPaceTest, WhatIsAlikeChangesNoPlanButFavoursDeadlines) {
+TEST(WorkerSpeedEstimatorTest, WhatIsAlikeChangesNoPlanButFavoursDeadlines) {
   WorkerSpeedEstimator pace;
   pace.Add(1, 0.7, Kind::kExact);
   EXPECT_EQ(pace.factor(), 1);
@@ -49,7 +49,7 @@ TEST(ShownPaceTest, WhatIsAlikeChangesNoPlanButFavoursDeadlines) {
   EXPECT_DOUBLE_EQ(pace.factor(), 0.6);
 }
 
-TEST(ShownPaceTest, OnlyAWholeMemoryOfSlowRunsSlowsPlansAndNoDeadline) {
+TEST(WorkerSpeedEstimatorTest, OnlyAWholeMemoryOfSlowRunsSlowsPlansAndNoDeadline) {
   WorkerSpeedEstimator pace;
   for (int i = 0; i < 15; ++i) pace.Add(1, 8, Kind::kExact);
   EXPECT_EQ(pace.factor(), 1);
@@ -60,7 +60,7 @@ TEST(ShownPaceTest, OnlyAWholeMemoryOfSlowRunsSlowsPlansAndNoDeadline) {
   EXPECT_EQ(pace.least(), 1);
 }
 
-TEST(ShownPaceTest, RunsBesideTransfersOnlySayThatAWorkerIsFaster) {
+TEST(WorkerSpeedEstimatorTest, RunsBesideTransfersOnlySayThatAWorkerIsFaster) {
   WorkerSpeedEstimator pace;
   for (int i = 0; i < 16; ++i) pace.Add(1, 1.9, Kind::kBound);
   EXPECT_EQ(pace.runs(), 0);

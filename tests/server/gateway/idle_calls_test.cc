@@ -21,7 +21,7 @@ struct Leavers {
   std::string left;
 };
 
-TEST(RestingCallsTest, TheLongestAtRestMakesRoom) {
+TEST(IdleCallsTest, TheLongestAtRestMakesRoom) {
   Leavers leavers;
   IdleCalls calls(2);
   const auto a = calls.Add(leavers.Leave('a')), b = calls.Add(leavers.Leave('b'));
@@ -32,7 +32,7 @@ TEST(RestingCallsTest, TheLongestAtRestMakesRoom) {
   EXPECT_EQ(leavers.left, "ab");
 }
 
-TEST(RestingCallsTest, WhoHasGoneBackToWorkIsLeftAlone) {
+TEST(IdleCallsTest, WhoHasGoneBackToWorkIsLeftAlone) {
   Leavers leavers;
   IdleCalls calls(1);
   auto a = calls.Add(leavers.Leave('a'));
@@ -43,7 +43,7 @@ TEST(RestingCallsTest, WhoHasGoneBackToWorkIsLeftAlone) {
   EXPECT_EQ(leavers.left, "b!");
 }
 
-TEST(RestingCallsTest, NobodyRestsInTheEnd) {
+TEST(IdleCallsTest, NobodyRestsInTheEnd) {
   Leavers leavers;
   IdleCalls calls(8);
   const auto a = calls.Add(leavers.Leave('a')), b = calls.Add(leavers.Leave('b'));
@@ -55,7 +55,7 @@ TEST(RestingCallsTest, NobodyRestsInTheEnd) {
 }
 
 // Each call is asked to leave at most once; in the end none is left.
-TEST(RestingCallsTest, CallsComeAndGoOnManyThreads) {
+TEST(IdleCallsTest, CallsComeAndGoOnManyThreads) {
   constexpr int kThreads = 4, kRounds = 2000;
   std::atomic<int> told{0}, twice{0};
   IdleCalls calls(2);

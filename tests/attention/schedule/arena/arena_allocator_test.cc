@@ -40,7 +40,7 @@ std::vector<ArenaAllocator::Life> LivesOf(const std::vector<Placed>& slots) {
   return lives;
 }
 
-TEST(FirstFitTest, EachSlotLiesAtTheLowestOffsetThatIsFree) {
+TEST(ArenaAllocatorTest, EachSlotLiesAtTheLowestOffsetThatIsFree) {
   const uint32_t seed = TestSeed();
   SCOPED_TRACE(SeedTrace(seed));
   std::mt19937_64 random(seed);
@@ -67,7 +67,7 @@ TEST(FirstFitTest, EachSlotLiesAtTheLowestOffsetThatIsFree) {
 
 // Like 64 ranks that receive two rows of each of 64 sequences from each other, with their
 // gradients: 4,032 buffers of keys and twice as many sums, alive in different steps.
-TEST(FirstFitTest, ThousandsOfSlotsAreNotComparedWithOneAnother) {
+TEST(ArenaAllocatorTest, ThousandsOfSlotsAreNotComparedWithOneAnother) {
   std::vector<Placed> slots;
   for (int i = 0; i < 4032; ++i) {
     slots.push_back({{0, 2}, 1024});

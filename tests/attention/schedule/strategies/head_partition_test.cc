@@ -32,7 +32,7 @@ int64_t Moved(const HeadPartition& shares, int32_t members) {
   return moved * (members - 1);
 }
 
-TEST(HeadSharesTest, EveryHeadOfEveryRowIsComputedOnceWithTheKeysItNeeds) {
+TEST(HeadPartitionTest, EveryHeadOfEveryRowIsComputedOnceWithTheKeysItNeeds) {
   constexpr int32_t kHeads[][2] = {{1, 1}, {2, 1}, {6, 3}, {8, 1}, {5, 5}, {7, 7}, {12, 4}};
   for (const auto& heads : kHeads) {
     for (int32_t members = 1; members <= 16; ++members) {
@@ -68,7 +68,7 @@ TEST(HeadSharesTest, EveryHeadOfEveryRowIsComputedOnceWithTheKeysItNeeds) {
   }
 }
 
-TEST(HeadSharesTest, UnitsAreWholeHeadsWhereTheDegreeDividesThem) {
+TEST(HeadPartitionTest, UnitsAreWholeHeadsWhereTheDegreeDividesThem) {
   const HeadPartition whole = Shares(12, 4, 4, HeadAssignment::kWholeHeads);
   const HeadPartition units = Shares(12, 4, 4, HeadAssignment::kUnits);
   EXPECT_TRUE(whole.atoms() == units.atoms());
@@ -81,7 +81,7 @@ TEST(HeadSharesTest, UnitsAreWholeHeadsWhereTheDegreeDividesThem) {
 
 // Six heads over four ranks: whole heads give 1.33 times the mean work, units are even for half a
 // key/value tensor more. Two heads over eight ranks: six idle ranks, or none for seven tensors.
-TEST(HeadSharesTest, UnitsBuyBalanceWithKeys) {
+TEST(HeadPartitionTest, UnitsBuyBalanceWithKeys) {
   const auto most = [](const HeadPartition& shares, int32_t members) {
     int64_t most = 0;
     for (int32_t m = 0; m < members; ++m) most = std::max(most, Units(shares, members, m));

@@ -24,7 +24,7 @@ using reference::Input;
 
 constexpr int64_t kKeys = 1400;  // Five whole blocks and a part of one.
 
-class AmxFlowTest : public testing::Test {
+class AmxStreamingPipelineTest : public testing::Test {
  protected:
   void SetUp() override {
     const TileIsa* isa = AmxOrEmulation();
@@ -102,7 +102,7 @@ class AmxFlowTest : public testing::Test {
 };
 
 // Whole row blocks and parts of one, more than a tile of them, both widths.
-TEST_F(AmxFlowTest, HasTheBitsOfSingleSteps) {
+TEST_F(AmxStreamingPipelineTest, HasTheBitsOfSingleSteps) {
   for (const int32_t dim : {64, 128}) {
     for (const int64_t rows : {17, 32, 33, 100, 230}) {
       SCOPED_TRACE(testing::Message() << dim << " " << rows);
@@ -114,7 +114,7 @@ TEST_F(AmxFlowTest, HasTheBitsOfSingleSteps) {
   }
 }
 
-TEST_F(AmxFlowTest, UnderAMask) {
+TEST_F(AmxStreamingPipelineTest, UnderAMask) {
   for (const int32_t dim : {64, 128}) {
     AttentionSpec spec = SpecOf(dim, 1300);
     spec.masks = {Causal()};
@@ -124,7 +124,7 @@ TEST_F(AmxFlowTest, UnderAMask) {
 
 // A maximum grows only for its own row, also if other rows of its row block have growing maxima,
 // and if few row blocks have one or most.
-TEST_F(AmxFlowTest, WhereMaximaGrow) {
+TEST_F(AmxStreamingPipelineTest, WhereMaximaGrow) {
   const auto at_900 = [](int64_t key) { return key == 900 ? 40.0 : 0.0; };
   const auto each_block = [](int64_t key) { return static_cast<double>(key / 128 * 8); };
   for (const int32_t dim : {64, 128}) {
@@ -139,7 +139,7 @@ TEST_F(AmxFlowTest, WhereMaximaGrow) {
 }
 
 // Rows with large weights, although no score is so large that their maximum must grow.
-TEST_F(AmxFlowTest, WhereManyScoresAreABitLarger) {
+TEST_F(AmxStreamingPipelineTest, WhereManyScoresAreABitLarger) {
   const auto later = [](int64_t key) { return key < 300 ? 0.0 : 4.0; };
   for (const int32_t dim : {64, 128}) {
     const AttentionSpec spec = SpecOf(dim, 200);
@@ -152,7 +152,7 @@ TEST_F(AmxFlowTest, WhereManyScoresAreABitLarger) {
 
 // Maxima far from 0, from the first block on or from a later one; of all rows, of some, and of one,
 // for which the pipeline continues.
-TEST_F(AmxFlowTest, WhereMaximaAreFar) {
+TEST_F(AmxStreamingPipelineTest, WhereMaximaAreFar) {
   const auto all = [](int64_t) { return 3008.0; };
   const auto later = [](int64_t key) { return key < 700 ? 0.0 : 1040.0; };
   for (const int32_t dim : {64, 128}) {
@@ -167,7 +167,7 @@ TEST_F(AmxFlowTest, WhereMaximaAreFar) {
   }
 }
 
-TEST_F(AmxFlowTest, WhereNumbersAreNotFinite) {
+TEST_F(AmxStreamingPipelineTest, WhereNumbersAreNotFinite) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const double infinity = std::numeric_limits<double>::infinity();
   for (const int32_t dim : {64, 128}) {
@@ -185,7 +185,7 @@ TEST_F(AmxFlowTest, WhereNumbersAreNotFinite) {
 // A row's sums begin with its first visible key, whatever the thread's memory contains: in a row
 // block whose rows all begin with a block; beside rows that have begun before; and in one in which
 // some rows see nothing of the first block. One thread, whose first tile finds the remains.
-TEST_F(AmxFlowTest, WhateverAnEarlierCallHasLeft) {
+TEST_F(AmxStreamingPipelineTest, WhateverAnEarlierCallHasLeft) {
   flow_kernel_ = Make(flow_isa_, /*threads=*/1);
   for (const DataType dtype : {DataType::kBf16, DataType::kFp16}) {
     for (const int32_t dim : {40, 128}) {
@@ -208,7 +208,7 @@ TEST_F(AmxFlowTest, WhateverAnEarlierCallHasLeft) {
 }
 
 // If the largest score is requested, it is exact, not one that lags behind.
-TEST_F(AmxFlowTest, TheLargestScoreIsExactWhereItIsAskedFor) {
+TEST_F(AmxStreamingPipelineTest, TheLargestScoreIsExactWhereItIsAskedFor) {
   for (const int32_t dim : {64, 128}) {
     AttentionSpec spec = SpecOf(dim, 100);
     spec.outputs.max_logit = true;
