@@ -59,7 +59,7 @@ RangeBands::RangeBands(const std::vector<MaskRange>& ranges) {
 
 int64_t RangeBands::strips(int64_t q_len) const {
   return std::partition_point(strips_.begin(), strips_.end(),
-                              [&](const RowBlock& strip) { return strip.begin < q_len; }) -
+                              [&](const Band& strip) { return strip.begin < q_len; }) -
          strips_.begin();
 }
 

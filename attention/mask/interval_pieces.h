@@ -26,11 +26,11 @@ class RangeBands {
   std::vector<MaskRange> RangesOf(int64_t strip, const std::vector<MaskRange>& list) const;
 
  private:
-  struct RowBlock {
+  struct Band {
     int64_t begin = 0;
     int64_t first = 0;  // Index of the first range number in open_.
   };
-  std::vector<RowBlock> strips_;
+  std::vector<Band> strips_;
   std::vector<int32_t> open_;  // Range numbers, strip by strip.
 };
 
