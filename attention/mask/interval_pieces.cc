@@ -52,39 +52,37 @@ RangeBands::RangeBands(const std::vector<MaskRange>& ranges) {
     for (; next < sorted.size() && ranges[sorted[next]].q_begin <= begin; ++next) {
       open.push_back(sorted[next]);
     }
-    strips_.push_back({begin, static_cast<int64_t>(open_.size())});
+    bands_.push_back({begin, static_cast<int64_t>(open_.size())});
     open_.insert(open_.end(), open.begin(), open.end());
   }
 }
 
-int64_t RangeBands::strips(int64_t q_len) const {
-  return std::partition_point(strips_.begin(), strips_.end(),
-                              [&](const Band& strip) { return strip.begin < q_len; }) -
-         strips_.begin();
+int64_t RangeBands::bands(int64_t q_len) const {
+  return std::partition_point(bands_.begin(), bands_.end(),
+                              [&](const Band& band) { return band.begin < q_len; }) -
+         bands_.begin();
 }
 
-Interval RangeBands::RowsOf(int64_t strip, int64_t q_len) const {
-  const size_t next = strip + 1;
-  return {strips_[strip].begin,
-          next == strips_.size() ? q_len : std::min(q_len, strips_[next].begin)};
+Interval RangeBands::RowsOf(int64_t band, int64_t q_len) const {
+  const size_t next = band + 1;
+  return {bands_[band].begin, next == bands_.size() ? q_len : std::min(q_len, bands_[next].begin)};
 }
 
-std::vector<MaskRange> RangeBands::RangesOf(int64_t strip,
+std::vector<MaskRange> RangeBands::RangesOf(int64_t band,
                                             const std::vector<MaskRange>& list) const {
-  const size_t next = strip + 1;
-  const auto end =
-      next == strips_.size() ? static_cast<int64_t>(open_.size()) : strips_[next].first;
+  const size_t next = band + 1;
+  const auto end = next == bands_.size() ? static_cast<int64_t>(open_.size()) : bands_[next].first;
   std::vector<MaskRange> ranges;
-  for (int64_t i = strips_[strip].first; i < end; ++i) ranges.push_back(list[open_[i]]);
+  for (int64_t i = bands_[band].first; i < end; ++i) ranges.push_back(list[open_[i]]);
   return ranges;
 }
 
-IntervalPieces::IntervalPieces(const Mask& mask, const RangeBands& strips, int64_t q_len,
+IntervalPieces::IntervalPieces(const Mask& mask, const RangeBands& bands, int64_t q_len,
                                int64_t kv_len)
     : q_len_(q_len) {
   const MaskedSequence of(mask, q_len, kv_len);
-  for (int64_t i = 0; i < strips.strips(q_len); ++i) {
-    AddRows(of, strips.RangesOf(i, mask.ranges), strips.RowsOf(i, q_len));
+  for (int64_t i = 0; i < bands.bands(q_len); ++i) {
+    AddRows(of, bands.RangesOf(i, mask.ranges), bands.RowsOf(i, q_len));
   }
   JoinBlocks();
 }
@@ -259,13 +257,13 @@ int64_t IntervalPieces::Area(Interval rows, Interval keys) const {
   return area;
 }
 
-int64_t CountCuts(const Mask& mask, const RangeBands& strips, int64_t q_len, int64_t kv_len,
+int64_t CountCuts(const Mask& mask, const RangeBands& bands, int64_t q_len, int64_t kv_len,
                   int64_t limit) {
   const MaskedSequence of(mask, q_len, kv_len);
   int64_t cuts = 0;
-  for (int64_t i = 0; i < strips.strips(q_len) && cuts <= limit; ++i) {
-    Interval rows = strips.RowsOf(i, q_len);
-    const std::vector<MaskRange> ranges = strips.RangesOf(i, mask.ranges);
+  for (int64_t i = 0; i < bands.bands(q_len) && cuts <= limit; ++i) {
+    Interval rows = bands.RowsOf(i, q_len);
+    const std::vector<MaskRange> ranges = bands.RangesOf(i, mask.ranges);
     if (ranges.empty()) {
       ++cuts;
       continue;

@@ -11,27 +11,27 @@
 
 namespace annulus {
 
-// A range list, cut into strips at every query row where a range begins or ends. All rows of a
-// strip lie in the same ranges. Depends on the mask alone; make it once per mask. Immutable.
+// A range list, cut into bands at every query row where a range begins or ends. All rows of a
+// band lie in the same ranges. Depends on the mask alone; make it once per mask. Immutable.
 class RangeBands {
  public:
   explicit RangeBands(const std::vector<MaskRange>& ranges);
 
-  // The number of strips that have rows in [0, q_len). Strips are in row order. Strip 0 begins at
-  // row 0. The last strip of the list has no end and no ranges.
-  int64_t strips(int64_t q_len) const;
-  // The rows of `strip`, clipped to [0, q_len).
-  Interval RowsOf(int64_t strip, int64_t q_len) const;
-  // The ranges of `strip`. `list` must be the list given to the constructor.
-  std::vector<MaskRange> RangesOf(int64_t strip, const std::vector<MaskRange>& list) const;
+  // The number of bands that have rows in [0, q_len). Strips are in row order. Strip 0 begins at
+  // row 0. The last band of the list has no end and no ranges.
+  int64_t bands(int64_t q_len) const;
+  // The rows of `band`, clipped to [0, q_len).
+  Interval RowsOf(int64_t band, int64_t q_len) const;
+  // The ranges of `band`. `list` must be the list given to the constructor.
+  std::vector<MaskRange> RangesOf(int64_t band, const std::vector<MaskRange>& list) const;
 
  private:
   struct Band {
     int64_t begin = 0;
     int64_t first = 0;  // Index of the first range number in open_.
   };
-  std::vector<Band> strips_;
-  std::vector<int32_t> open_;  // Range numbers, strip by strip.
+  std::vector<Band> bands_;
+  std::vector<int32_t> open_;  // Range numbers, band by band.
 };
 
 struct MaskedSequence;
@@ -45,7 +45,7 @@ struct MaskedSequence;
 // it. Rule: docs/reference/numerics.md, "Masks".
 class IntervalPieces {
  public:
-  IntervalPieces(const Mask& mask, const RangeBands& strips, int64_t q_len, int64_t kv_len);
+  IntervalPieces(const Mask& mask, const RangeBands& bands, int64_t q_len, int64_t kv_len);
 
   // The keys that `row` sees, in order.
   Intervals KeysOf(int64_t row) const;
@@ -100,7 +100,7 @@ class IntervalPieces {
 
 // An upper bound on the number of pieces of a sequence, before neighbours that continue each other
 // are joined. It is the cost of constructing IntervalPieces. Stops counting a little above `limit`.
-int64_t CountCuts(const Mask& mask, const RangeBands& strips, int64_t q_len, int64_t kv_len,
+int64_t CountCuts(const Mask& mask, const RangeBands& bands, int64_t q_len, int64_t kv_len,
                   int64_t limit);
 
 }  // namespace annulus

@@ -52,12 +52,12 @@ MaskMap::MaskMap(const AttentionSpec& spec)
 }
 
 void MaskMap::MakePieces(const AttentionSpec& spec) {
-  std::map<int32_t, RangeBands> strips;
+  std::map<int32_t, RangeBands> bands;
   groups_.ForEachFollowed(spec, [&](int32_t number, const Sequence& sequence) {
     const Mask& mask = masks_[number];
     const std::tuple key{number, sequence.q_len, sequence.kv_len};
     if (mask.ranges.empty() || pieces_.count(key) != 0) return;
-    const RangeBands& own = strips.try_emplace(number, mask.ranges).first->second;
+    const RangeBands& own = bands.try_emplace(number, mask.ranges).first->second;
     pieces_.emplace(key, IntervalPieces(mask, own, sequence.q_len, sequence.kv_len));
   });
 }

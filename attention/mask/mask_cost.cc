@@ -21,7 +21,7 @@ int64_t RanksOf(int64_t rows, int64_t stripe, int32_t world_size) {
 int64_t CountRangeCuts(const AttentionSpec& spec, const MaskGroups& groups, int64_t most) {
   std::vector<Mask> masks = spec.masks;
   for (Mask& mask : masks) ClampFar(&mask);
-  std::map<int32_t, RangeBands> strips;
+  std::map<int32_t, RangeBands> bands;
   int64_t cuts = 0;
   std::map<std::tuple<int32_t, int64_t, int64_t>, int64_t> counted;
   groups.ForEachFollowed(spec, [&](int32_t number, const Sequence& sequence) {
@@ -29,7 +29,7 @@ int64_t CountRangeCuts(const AttentionSpec& spec, const MaskGroups& groups, int6
     if (mask.ranges.empty() || cuts > most) return;
     const auto [at, added] = counted.try_emplace({number, sequence.q_len, sequence.kv_len}, 0);
     if (added) {
-      const RangeBands& own = strips.try_emplace(number, mask.ranges).first->second;
+      const RangeBands& own = bands.try_emplace(number, mask.ranges).first->second;
       at->second = CountCuts(mask, own, sequence.q_len, sequence.kv_len, most - cuts);
     }
     // A pair with nothing to cut costs a visit too.

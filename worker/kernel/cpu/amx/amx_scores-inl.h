@@ -208,17 +208,17 @@ struct RowBlock {
 // The scores of a row block. Calls work() between products.
 template <class FORMAT, int ROWS, class Work>
 inline __attribute__((always_inline)) void ScoreRowBlock(const TileBlock& tile,
-                                                         const RowBlock<ROWS>& strip,
+                                                         const RowBlock<ROWS>& row_block,
                                                          const Work& work) {
   constexpr int kTileFloats = kTile * kTile, kChunkFloats = RowBlock<ROWS>::kChunkFloats;
   TileBlock block = tile;
-  block.keys = strip.block->keys;
-  Operands of = QueriesAndKeys<FORMAT>(block, strip.row);
-  of.right = KeysFrom<FORMAT>(block, strip.first * kTile);
+  block.keys = row_block.block->keys;
+  Operands of = QueriesAndKeys<FORMAT>(block, row_block.row);
+  of.right = KeysFrom<FORMAT>(block, row_block.first * kTile);
   Products<ROWS, FORMAT::kScoreProducts> products;
-  Product out{strip.scores, kTile, kChunkFloats, kTileFloats};
+  Product out{row_block.scores, kTile, kChunkFloats, kTileFloats};
   Fence();
-  for (int pair = 0; pair < strip.chunks / 2; ++pair, out.first += 2 * kChunkFloats) {
+  for (int pair = 0; pair < row_block.chunks / 2; ++pair, out.first += 2 * kChunkFloats) {
     products.template Multiply<2, Start::kZero>(of, out, work);
     of.right += 2 * of.right_beside;
   }

@@ -74,7 +74,7 @@ struct StreamingRowBlock {
 struct StreamingPlace {
   static constexpr int kChunkFloats = StreamingRowBlock::kRows * kTile;
 
-  StreamingRowBlock* strip = nullptr;
+  StreamingRowBlock* row_block = nullptr;
   float* scores = nullptr;
   Bf16* weights = nullptr;  // The weights of these keys.
   int row = 0;
@@ -85,9 +85,9 @@ struct StreamingPlace {
       Whole::StoreWeights(first, second,
                           weights + of * kChunk + c / 2 * StreamingRowBlock::kWeightChunk, 0);
     };
-    const Weighing<Whole> weighing{scale, _mm512_set1_ps(strip->references[of])};
+    const Weighing<Whole> weighing{scale, _mm512_set1_ps(row_block->references[of])};
     const __m512 more = WeighFour(ScoreView<kTile, kChunkFloats>{scores}, of, 0, 4, weighing, take);
-    float* sum = strip->sums[of];
+    float* sum = row_block->sums[of];
     _mm512_store_ps(sum, _mm512_add_ps(_mm512_load_ps(sum), more));
   }
 };
@@ -99,8 +99,9 @@ struct StreamingPlace {
 
 namespace {
 
-constexpr int kFlowSteps = 4;  // Steps of a row block.
-constexpr int kFlowFloats = StreamingRowBlock::kRows * kKeyBlock / kFlowSteps;  // Scores of a step.
+constexpr int kStreamingSteps = 4;  // Steps of a row block.
+constexpr int kStreamingFloats =
+    StreamingRowBlock::kRows * kKeyBlock / kStreamingSteps;  // Scores of a step.
 
 // DIMS: chunks of 32 dimensions, of queries and of values.
 template <int DIMS>
@@ -110,7 +111,7 @@ class StreamingProducts {
 
   // The destination of the scores of 32 keys: the first or the second half of a step.
   Product ScoresOf(int step, int half) const {
-    return {tile_.scores + (step % 2) * kFlowFloats + half * (kFlowFloats / 2), kTile,
+    return {tile_.scores + (step % 2) * kStreamingFloats + half * (kStreamingFloats / 2), kTile,
             StreamingPlace::kChunkFloats, kTile * kTile};
   }
   // The sums that are in the tiles when a step ends, if any.
@@ -119,10 +120,11 @@ class StreamingProducts {
   // Computes the step's scores; the last of them stay in the tiles. The earlier content of the
   // tiles goes to `to`.
   template <class Work>
-  inline __attribute__((always_inline)) void Score(const StreamingRowBlock& strip, int step,
+  inline __attribute__((always_inline)) void Score(const StreamingRowBlock& row_block, int step,
                                                    const Product& to, const Work& work) {
-    const Bf16* left = reinterpret_cast<const Bf16*>(tile_.queries) + strip.row / kTile * kGroup;
-    const Bf16* right = reinterpret_cast<const Bf16*>(strip.block->keys) + step * 4 * kGroup;
+    const Bf16* left =
+        reinterpret_cast<const Bf16*>(tile_.queries) + row_block.row / kTile * kGroup;
+    const Bf16* right = reinterpret_cast<const Bf16*>(row_block.block->keys) + step * 4 * kGroup;
     ScoreHalf(left, right, to, work);
     ScoreHalf(left, right + 2 * kGroup, ScoresOf(step, 0), work);
   }
@@ -130,19 +132,19 @@ class StreamingProducts {
   // Adds a quarter of the row block's weights times values: 32 columns of values, or those of a
   // part of the keys. The sums stay in the tiles. The earlier content of the tiles goes to `to`.
   template <class Work>
-  inline __attribute__((always_inline)) void Add(const StreamingRowBlock& strip, int step,
+  inline __attribute__((always_inline)) void Add(const StreamingRowBlock& row_block, int step,
                                                  const Product& to, const Work& work) {
-    constexpr int kParts = kFlowSteps / DIMS, kPart = kKeyChunks / kParts;
+    constexpr int kParts = kStreamingSteps / DIMS, kPart = kKeyChunks / kParts;
     constexpr int64_t kBeside = kKeyChunks * kTileNumbers;
     const int column = step / kParts, chunk = step % kParts * kPart;
-    const Bf16* left = strip.left + chunk * strip.left_chunk;
-    const Bf16* right = reinterpret_cast<const Bf16*>(strip.block->values) + column * 2 * kBeside +
-                        chunk * kTileNumbers;
-    sums_ = tile_.sums + int64_t{strip.row} * tile_.sum_stride + column * kChunk;
+    const Bf16* left = row_block.left + chunk * row_block.left_chunk;
+    const Bf16* right = reinterpret_cast<const Bf16*>(row_block.block->values) +
+                        column * 2 * kBeside + chunk * kTileNumbers;
+    sums_ = tile_.sums + int64_t{row_block.row} * tile_.sum_stride + column * kChunk;
     const Product sums = SumsAt(sums_);
     MultiplyFourTiles<true>(left, kTileNumbers, right, kBeside, to, sums, work);
     Unroll<kPart - 1>([&](int) __attribute__((always_inline)) {
-      left += strip.left_chunk;
+      left += row_block.left_chunk;
       right += kTileNumbers;
       MultiplyFourTiles<false>(left, kTileNumbers, right, kBeside, to, sums, work);
     });
@@ -204,9 +206,9 @@ class StreamingPipeline {
   explicit StreamingPipeline(const TileBlock& tile)
       : tile_(tile), products_(tile), scale_(_mm512_set1_ps(tile.softmax_scale)) {
     constexpr int kRowBlockFloats = kRows * kKeyBlock;
-    float* free = tile.scores + 2 * kFlowFloats;
+    float* free = tile.scores + 2 * kStreamingFloats;
     for (int i = 0; i < 2; ++i, free += kRowBlockFloats / 2)
-      strips_[i].weights = reinterpret_cast<Bf16*>(free);
+      row_blocks_[i].weights = reinterpret_cast<Bf16*>(free);
     again_.scores = free;
   }
 
@@ -218,7 +220,7 @@ class StreamingPipeline {
     for (int i = 0; b < count && *calm; ++b) {
       const int before = agains_;
       for (int row = 0; row < tile_.rows; row += kRows, ++i) {
-        StreamingRowBlock& next = strips_[i % 2];
+        StreamingRowBlock& next = row_blocks_[i % 2];
         next.block = &blocks[b];
         next.row = row;
         last == nullptr ? First(next) : Advance(next, *last);
@@ -231,22 +233,22 @@ class StreamingPipeline {
   }
 
  private:
-  static constexpr int kRows = StreamingRowBlock::kRows, kSteps = kFlowSteps;
+  static constexpr int kRows = StreamingRowBlock::kRows, kSteps = kStreamingSteps;
   // A pause comes after every two products; a step has 32 rows to weigh.
   static constexpr int kAtPause = 4 / DIMS;
 
   inline __attribute__((always_inline)) void WeighSome() {
     Unroll<kAtPause>([&](int) __attribute__((always_inline)) { place_.WeighRow(scale_); });
   }
-  void WeighNext(StreamingRowBlock& strip, int step) {
-    place_ = {&strip, products_.ScoresOf(step, 0).first,
-              strip.weights + step * 2 * StreamingRowBlock::kWeightChunk, 0};
+  void WeighNext(StreamingRowBlock& row_block, int step) {
+    place_ = {&row_block, products_.ScoresOf(step, 0).first,
+              row_block.weights + step * 2 * StreamingRowBlock::kWeightChunk, 0};
   }
 
   // Computes the row block again, with its state. Requires: the tiles are free.
-  __attribute__((noinline)) void DoAgain(StreamingRowBlock& strip) {
+  __attribute__((noinline)) void DoAgain(StreamingRowBlock& row_block) {
     ++agains_;
-    again_.Place(tile_, *strip.block, strip.row);
+    again_.Place(tile_, *row_block.block, row_block.row);
     ScoreRowBlock<Whole>(tile_, again_, NoWork());
     for (int r = 0; r < kRows; ++r) again_.FindLargest(tile_, r);
     again_.Begin(tile_, /*first=*/false);
@@ -254,11 +256,11 @@ class StreamingPipeline {
     while (place.chunks > 0) again_.WeighFourAt<Whole>(place, scale_);
     again_.End(tile_);
     TileBlock of = tile_;
-    of.group_begin = strip.block->group_begin;
-    of.group_end = strip.block->group_end;
-    ScaleSums(of, strip.row, MinInt(tile_.rows, strip.row + kRows), again_.alphas);
-    strip.left = reinterpret_cast<const Bf16*>(again_.scores);
-    strip.left_chunk = 2 * StreamingRowBlock::kWeightChunk;
+    of.group_begin = row_block.block->group_begin;
+    of.group_end = row_block.block->group_end;
+    ScaleSums(of, row_block.row, MinInt(tile_.rows, row_block.row + kRows), again_.alphas);
+    row_block.left = reinterpret_cast<const Bf16*>(again_.scores);
+    row_block.left_chunk = 2 * StreamingRowBlock::kWeightChunk;
     Fence();
   }
 
@@ -309,7 +311,7 @@ class StreamingPipeline {
   const TileBlock& tile_;
   StreamingProducts<DIMS> products_;
   const __m512 scale_;
-  StreamingRowBlock strips_[2];
+  StreamingRowBlock row_blocks_[2];
   RowBlock<2> again_;
   StreamingPlace place_;
   int agains_ = 0;

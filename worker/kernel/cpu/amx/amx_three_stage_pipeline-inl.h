@@ -53,16 +53,17 @@ class ThreeStagePipeline {
     int i = 0;
     for (int b = 0; b < count; ++b) {
       for (int row = 0; row < tile_.rows; row += kRows) {
-        RowBlock<ROWS>& next = strips_[i % 3];
+        RowBlock<ROWS>& next = row_blocks_[i % 3];
         if (!next.Place(tile_, blocks[b], row)) continue;
         next.scores = tile_.scores + i % 3 * (kRows * kKeyBlock);
-        Advance(&next, i > 0 ? &strips_[(i + 2) % 3] : nullptr,
-                i > 1 ? &strips_[(i + 1) % 3] : nullptr);
+        Advance(&next, i > 0 ? &row_blocks_[(i + 2) % 3] : nullptr,
+                i > 1 ? &row_blocks_[(i + 1) % 3] : nullptr);
         ++i;
       }
     }
-    if (i > 0) Advance(nullptr, &strips_[(i + 2) % 3], i > 1 ? &strips_[(i + 1) % 3] : nullptr);
-    if (i > 0) Advance(nullptr, nullptr, &strips_[(i + 2) % 3]);
+    if (i > 0)
+      Advance(nullptr, &row_blocks_[(i + 2) % 3], i > 1 ? &row_blocks_[(i + 1) % 3] : nullptr);
+    if (i > 0) Advance(nullptr, nullptr, &row_blocks_[(i + 2) % 3]);
     return 4 * raised_ <= i;
   }
 
@@ -72,11 +73,11 @@ class ThreeStagePipeline {
   static constexpr int kChunkFloats = ROWS * kTileFloats;
 
   // Pauses between the products of a row block's sums, and of its scores.
-  int64_t AddPauses(const RowBlock<ROWS>& strip) const {
-    return strip.chunks / 2 * Chunks(tile_.value_dim) * kPauses<ROWS, FORMAT::kValueProducts>;
+  int64_t AddPauses(const RowBlock<ROWS>& row_block) const {
+    return row_block.chunks / 2 * Chunks(tile_.value_dim) * kPauses<ROWS, FORMAT::kValueProducts>;
   }
-  int64_t ScorePauses(const RowBlock<ROWS>& strip) const {
-    return strip.chunks / 2 * Chunks(tile_.head_dim) * kPauses<ROWS, FORMAT::kScoreProducts>;
+  int64_t ScorePauses(const RowBlock<ROWS>& row_block) const {
+    return row_block.chunks / 2 * Chunks(tile_.head_dim) * kPauses<ROWS, FORMAT::kScoreProducts>;
   }
 
   // Computes the scores of `next`, the weights of `here` and the sums of `last`; skips each that is
@@ -146,7 +147,7 @@ class ThreeStagePipeline {
   }
 
   const TileBlock& tile_;
-  RowBlock<ROWS> strips_[3];
+  RowBlock<ROWS> row_blocks_[3];
   BegunRowBlocks& begun_;
   int raised_ = 0;  // Row blocks with a row whose maximum rose.
 };
