@@ -92,7 +92,7 @@ CLI::Option* AddAnySwitch(CLI::App* app, const Flag& flag, std::function<void(bo
   // CLI11 accepts any number as a flag's value and fails in an undocumented way on other text.
   const auto what_is_wrong = [](const std::string& text) {
     const bool is_one = text == "true" || text == "false";
-    return is_one ? std::string() : absl::StrCat("'", text, "' is none of true|false");
+    return is_one ? std::string() : absl::StrCat("'", text, "' is not one of true|false");
   };
   return app
       ->add_flag_function(
@@ -117,7 +117,7 @@ absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
   if (scale == 0 || !absl::SimpleAtoi(text.substr(0, digits), &count) ||
       count > std::numeric_limits<int64_t>::max() / scale) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no number of bytes such as 64MiB or 2GB"));
+        absl::StrCat("'", text, "' is not a number of bytes such as 64MiB or 2GB"));
   }
   return count * scale;
 }
@@ -134,7 +134,7 @@ std::string FormatBytes(int64_t bytes) {
 
 absl::StatusOr<std::pair<std::string, int>> ParseAddress(absl::string_view text) {
   const absl::Status wrong = absl::InvalidArgumentError(
-      absl::StrCat("'", text, "' is no HOST:PORT with a port of 0 to 65535"));
+      absl::StrCat("'", text, "' is not HOST:PORT with a port of 0 to 65535"));
   const size_t colon = text.rfind(':');
   if (colon == absl::string_view::npos || colon == 0) return wrong;
   const absl::string_view host = text.substr(0, colon);
@@ -153,7 +153,7 @@ absl::StatusOr<std::pair<std::string, int>> ParseHost(absl::string_view text) {
   for (const std::string& address : {std::string(text), absl::StrCat(text, ":0")}) {
     if (auto parsed = ParseAddress(address); parsed.ok()) return parsed;
   }
-  return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no HOST or HOST:PORT"));
+  return absl::InvalidArgumentError(absl::StrCat("'", text, "' is neither HOST nor HOST:PORT"));
 }
 
 bool IsEveryAddress(const std::string& host) {
@@ -194,7 +194,7 @@ CLI::Option* AddInteger(CLI::App* app, const Flag& flag, Range<int64_t> range, i
       [=](const std::string& text) -> absl::Status {
         int64_t parsed = 0;
         if (!absl::SimpleAtoi(text, &parsed)) {
-          return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no whole number"));
+          return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not a whole number"));
         }
         return StoreInRange(parsed, range, text, allowed, value);
       });
@@ -209,7 +209,7 @@ CLI::Option* AddDuration(CLI::App* app, const Flag& flag, Range<absl::Duration> 
                    absl::Duration parsed;
                    if (!absl::ParseDuration(text, &parsed)) {
                      return absl::InvalidArgumentError(
-                         absl::StrCat("'", text, "' is no time such as 250ms or 30s"));
+                         absl::StrCat("'", text, "' is not a time such as 250ms or 30s"));
                    }
                    return StoreInRange(parsed, range, text, allowed, value);
                  });
@@ -250,7 +250,7 @@ CLI::Option* AddChoice(CLI::App* app, const Flag& flag, const std::vector<std::s
   return AddText(app, flag, form, *value, [=](const std::string& text) -> absl::Status {
     const std::string word = absl::StrReplaceAll(text, {{"_", "-"}});
     if (std::find(choices.begin(), choices.end(), word) == choices.end()) {
-      return absl::InvalidArgumentError(absl::StrCat("'", text, "' is none of ", form));
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' is not one of ", form));
     }
     *value = word;
     return absl::OkStatus();
@@ -259,7 +259,7 @@ CLI::Option* AddChoice(CLI::App* app, const Flag& flag, const std::vector<std::s
 
 CLI::Option* AddFile(CLI::App* app, const Flag& flag, std::string* value) {
   return AddText(app, flag, "[DIR/]FILE", *value, [=](const std::string& text) -> absl::Status {
-    if (text.empty()) return absl::InvalidArgumentError("'' is no file");
+    if (text.empty()) return absl::InvalidArgumentError("the file name is empty");
     *value = text;
     return absl::OkStatus();
   });
@@ -267,7 +267,7 @@ CLI::Option* AddFile(CLI::App* app, const Flag& flag, std::string* value) {
 
 CLI::Option* AddFiles(CLI::App* app, const Flag& flag, std::vector<std::string>* values) {
   const auto what_is_wrong = [](const std::string& text) {
-    return std::string(text.empty() ? "'' is no file" : "");
+    return std::string(text.empty() ? "the file name is empty" : "");
   };
   return app->add_option(flag.name, *values, flag.help)
       ->type_name("[DIR/]FILE")
@@ -283,7 +283,9 @@ CLI::Option* AddName(CLI::App* app, const Flag& flag, Range<int64_t> characters,
   return AddText(app, flag, form, *value, [=](const std::string& text) -> absl::Status {
     const auto size = static_cast<int64_t>(text.size());
     if (size < characters.min || size > characters.max) {
-      return absl::InvalidArgumentError(absl::StrCat("a name of ", size, " characters"));
+      return absl::InvalidArgumentError(absl::StrCat("the name has ", size,
+                                                     " characters, allowed are ", characters.min,
+                                                     " to ", characters.max));
     }
     *value = text;
     return absl::OkStatus();
@@ -299,13 +301,13 @@ CLI::Option* AddSwitch(CLI::App* app, const Flag& flag, std::optional<bool>* val
 }
 
 void AddLogFlags(CLI::App* app, LogOptions* options) {
-  const Flag level{"--log-level", "Lines below it are dropped"};
+  const Flag level{"--log-level", "Lowest level of the log lines that are written"};
   AddText(app, level, "debug|info|warning|error", "info", [=](const std::string& text) {
     const absl::StatusOr<LogLevel> parsed = ParseLogLevel(text);
     if (parsed.ok()) options->level = *parsed;
     return parsed.status();
   });
-  const Flag format{"--log-format", "Form of a log line on standard error"};
+  const Flag format{"--log-format", "Format of the log lines on standard error"};
   AddText(app, format, "text|json", "text", [=](const std::string& text) {
     const absl::StatusOr<LogFormat> parsed = ParseLogFormat(text);
     if (parsed.ok()) options->format = *parsed;

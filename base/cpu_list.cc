@@ -16,7 +16,8 @@ namespace annulus {
 namespace {
 
 absl::Status NoList(absl::string_view text) {
-  return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no list of CPUs, as 0-3,8 is"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", text, "' is not a list of CPUs such as 0-3,8"));
 }
 
 // Parses "3" or "0-3".
@@ -71,8 +72,8 @@ int AllowedCpuCount() {
 absl::Status KeepToCpus(const std::vector<int>& cpus) {
   const std::vector<int> allowed = AllowedCpus();
   if (!std::includes(allowed.begin(), allowed.end(), cpus.begin(), cpus.end())) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("CPUs ", CpuListText(cpus), " where ", CpuListText(allowed), " may be used"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "CPUs ", CpuListText(cpus), " are not all among the usable CPUs ", CpuListText(allowed)));
   }
   cpu_set_t set;
   CPU_ZERO(&set);

@@ -15,7 +15,7 @@ absl::StatusOr<int> GpuNumber(absl::string_view device) {
       absl::SimpleAtoi(digits, &number) && number < kMostGpus) {
     return number;
   }
-  return absl::InvalidArgumentError(absl::StrCat("'", device, "' is none of cpu, auto and cuda:N"));
+  return absl::InvalidArgumentError(absl::StrCat("'", device, "' is not cpu, auto or cuda:N"));
 }
 
 absl::Status CheckDeviceName(absl::string_view device) {

@@ -80,7 +80,7 @@ std::unique_ptr<Log> MakeLog(const LogOptions& options) {
     sink = std::make_shared<NonblockingSink>(
         STDERR_FILENO, kPatience, [format, component](int64_t lines) {
           return Rest(format, component, kNoJob,
-                      absl::StrCat("nobody read this log: ", lines, " lines were dropped"));
+                      absl::StrCat("standard error was blocked: ", lines, " lines were dropped"));
         });
   }
   auto logger = std::make_shared<spdlog::logger>("annulus", std::move(sink));

@@ -129,7 +129,7 @@ TEST_F(CommandLineTest, ASwitchIsOnOrOff) {
   for (const std::string value : {"maybe", "0x", "-1", "1", "99999999999999999999999", "{}x"}) {
     for (const std::string name : {"--steady=", "--loud="}) {
       EXPECT_EQ(Parse({(name + value).c_str()}), kUsageExitCode) << value;
-      EXPECT_THAT(error_, HasSubstr("'" + value + "' is none of true|false (see --help)\n"));
+      EXPECT_THAT(error_, HasSubstr("'" + value + "' is not one of true|false (see --help)\n"));
     }
   }
   EXPECT_FALSE(steady_.has_value());

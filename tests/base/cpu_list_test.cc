@@ -21,7 +21,7 @@ TEST(CpuListTest, WhatIsNoListIsRefused) {
        {"", ",", "a", "-1", "1-", "3-2", "1-2-3", "1,,2", "1024", "0-1024", " "}) {
     const absl::Status status = ParseCpuList(text).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
-    EXPECT_NE(status.message().find("is no list of CPUs"), std::string::npos) << status;
+    EXPECT_NE(status.message().find("is not a list of CPUs"), std::string::npos) << status;
   }
   EXPECT_EQ(ParseCpuList("0-3,2").status().message(), "'0-3,2' has CPU 2 twice");
 }

@@ -13,7 +13,7 @@ TEST(DeviceName, IsCpuAutoOrAGpusNumber) {
                             "cuda:1024", "cuda:99999999999", "CUDA:0", " cuda:0", "cpu:0"}) {
     EXPECT_EQ(CheckDeviceName(wrong).code(), absl::StatusCode::kInvalidArgument) << wrong;
   }
-  EXPECT_EQ(CheckDeviceName("tpu").message(), "'tpu' is none of cpu, auto and cuda:N");
+  EXPECT_EQ(CheckDeviceName("tpu").message(), "'tpu' is not cpu, auto or cuda:N");
   EXPECT_FALSE(GpuNumber("cpu").ok());
 }
 

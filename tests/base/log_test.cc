@@ -152,7 +152,7 @@ TEST_F(ReaderTest, WhoLogsDoesNotWaitForAReaderThatStandsStill) {
   }
   LogError("job-7", "now there is room");
   EXPECT_THAT(Read(),
-              ElementsAre(MatchesRegex(absl::StrCat(".* W worker-3 nobody read this log: ",
+              ElementsAre(MatchesRegex(absl::StrCat(".* W worker-3 standard error was blocked: ",
                                                     kLines - first.size(), " lines were dropped")),
                           MatchesRegex(".* E worker-3 job=job-7 now there is room")));
   LogInfo(kNoJob, "and again");
