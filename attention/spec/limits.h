@@ -41,7 +41,7 @@ absl::Status RefuseValue(absl::string_view reason, absl::string_view field, Valu
 template <typename Enum>
 absl::Status CheckEnum(absl::string_view field, Enum value, Enum last) {
   if (value <= last) return absl::OkStatus();
-  return RefuseValue("UNKNOWN_ENUM", field, static_cast<int>(value), "is not a known value");
+  return RefuseValue("UNKNOWN_ENUM", field, static_cast<int>(value), "must be a known value");
 }
 
 // INVALID_ARGUMENT / `reason` at `field` if value < least.

@@ -30,12 +30,12 @@ absl::Status CheckStrategy(const Execution& execution) {
   const bool exchanges = open || ExchangesHeads(execution.strategy);
   if (!exchanges && execution.ulysses_degree > 1) {
     return Refuse("ulysses_degree", execution.ulysses_degree,
-                  absl::StrCat(name, " exchanges no heads"));
+                  absl::StrCat(name, " does not exchange heads"));
   }
   if (!exchanges && execution.head_deal != HeadAssignment::kAuto) {
     return RefuseValue("INVALID_EXECUTION", "execution.head_deal",
                        HeadDealName(execution.head_deal),
-                       absl::StrCat(name, " exchanges no heads"));
+                       absl::StrCat(name, " does not exchange heads"));
   }
   if (execution.strategy == Strategy::kUlysses && execution.ring_degree > 1) {
     return Refuse("ring_degree", execution.ring_degree, "ulysses has no ring");
@@ -127,7 +127,8 @@ absl::Status CheckDegrees(const Execution& execution) {
                   absl::StrCat("all ", world, " ranks of ", name, " exchange heads"));
   }
   if (!ExchangesHeads(execution.strategy) && !Fits(ring, world)) {
-    return Refuse("ring_degree", ring, absl::StrCat("all ", world, " ranks of ", name, " are one"));
+    return Refuse("ring_degree", ring,
+                  absl::StrCat("all ", world, " ranks of ", name, " are one ring"));
   }
   return absl::OkStatus();
 }

@@ -85,7 +85,7 @@ void AddDtypes(std::vector<Row>* rows) {
     return If(r.spec.output_dtype() == DataType::kFp32);
   }));
   rows->push_back(NotServed("out-dtype/other", "spec.out_dtype",
-                            "The output is fp32 or of the dtype of the inputs.",
+                            "The output must be fp32 or of the dtype of the inputs.",
                             [](const Request& r) {
                               return If(r.spec.output_dtype() != r.spec.dtype &&
                                         r.spec.output_dtype() != DataType::kFp32);
@@ -99,10 +99,10 @@ void AddArithmetic(std::vector<Row>* rows) {
                          [](const Request& r) { return If(SplitsNumbers(r)); }));
   rows->push_back(NotServed(
       "arithmetic/bf16x3-of-16-bits", "spec.arithmetic",
-      "It is a way to multiply fp32 numbers; 16-bit ones keep all their bits without it.",
+      "bf16x3 multiplies fp32 numbers; 16-bit numbers keep all their bits without it.",
       [](const Request& r) { return If(SplitsNumbers(r) && r.spec.dtype != DataType::kFp32); }));
   rows->push_back(NotServed(
-      "gradients/bf16x3", "spec.arithmetic", "Gradients of fp32 inputs are made by fp32 products.",
+      "gradients/bf16x3", "spec.arithmetic", "Gradients of fp32 inputs use fp32 products.",
       [](const Request& r) { return If(SplitsNumbers(r) && IsGradients(r)); }));
 }
 
@@ -121,7 +121,7 @@ void AddOperations(std::vector<Row>* rows) {
                   r.spec.d_out_dtype() == r.spec.output_dtype());
       }));
   rows->push_back(NotServed("gradients/d-out-other", "spec.gradients.d_out_dtype",
-                            "It is spec.dtype, or fp32 where the output is fp32.",
+                            "It must be spec.dtype, or fp32 if the output is fp32.",
                             [](const Request& r) {
                               return If(IsGradients(r) && r.spec.d_out_dtype() != r.spec.dtype &&
                                         r.spec.d_out_dtype() != r.spec.output_dtype());
@@ -130,12 +130,12 @@ void AddOperations(std::vector<Row>* rows) {
                          [](const Request& r) { return If(r.spec.keeps_state()); }));
   rows->push_back(Served("state/used", "spec.gradients.state",
                          [](const Request& r) { return If(r.spec.uses_state()); }));
-  rows->push_back(NotServed(
-      "gradients/outputs", "spec.outputs",
-      "A gradients job takes the natural-log LSE and gives gradients only.", [](const Request& r) {
-        return If(IsGradients(r) &&
-                  (r.spec.outputs.max_logit || r.spec.outputs.lse_base != LseBase::kE));
-      }));
+  rows->push_back(NotServed("gradients/outputs", "spec.outputs",
+                            "A gradients job takes the natural-log LSE and returns gradients only.",
+                            [](const Request& r) {
+                              return If(IsGradients(r) && (r.spec.outputs.max_logit ||
+                                                           r.spec.outputs.lse_base != LseBase::kE));
+                            }));
 }
 
 void AddMasks(std::vector<Row>* rows) {
@@ -175,7 +175,7 @@ void AddMasks(std::vector<Row>* rows) {
 template <Strategy strategy>
 Row MergesInAnyOrder() {
   return NotServed(absl::StrCat("deterministic/", StrategyName(strategy)), "execution.strategy",
-                   "It merges partials, whose number is that of the workers.",
+                   "It merges partials, and their number depends on the number of workers.",
                    [](const Request& r) {
                      return If(r.spec.deterministic && r.execution.strategy == strategy);
                    });
@@ -233,14 +233,15 @@ void AddVariants(std::vector<Row>* rows) {
     return If(r.spec.deterministic && IsGradients(r));
   }));
   AddSharedGradients(rows);
-  rows->push_back(NotServed(
-      "deterministic/d-bias-of-masked-heads", "spec.gradients.d_bias",
-      "A bias of one head gets gradients of heads with masks of their own in the plan's order.",
-      [](const Request& r) {
-        const bool one_head = r.spec.modifiers.bias && r.spec.modifiers.bias->heads == 1;
-        return If(r.spec.deterministic && IsGradients(r) && r.spec.gradients.d_bias && one_head &&
-                  MaskGroups(r.spec).first_of_class.size() > 1);
-      }));
+  rows->push_back(
+      NotServed("deterministic/d-bias-of-masked-heads", "spec.gradients.d_bias",
+                "The gradient of a bias of one head sums heads with different masks in the order "
+                "of the plan.",
+                [](const Request& r) {
+                  const bool one_head = r.spec.modifiers.bias && r.spec.modifiers.bias->heads == 1;
+                  return If(r.spec.deterministic && IsGradients(r) && r.spec.gradients.d_bias &&
+                            one_head && MaskGroups(r.spec).first_of_class.size() > 1);
+                }));
   rows->push_back(Served("dropout", "spec.dropout",
                          [](const Request& r) { return If(r.spec.dropout.has_value()); }));
   rows->push_back(NotServed(
@@ -388,7 +389,7 @@ absl::Status CheckServed(const AttentionSpec& spec, const Execution& execution) 
 
 absl::Span<const Capability> CudaLacks() {
   static const auto& lacks = *new std::vector<Capability>{
-      {kBf16x3Feature, false, "It is a way to use AMX.", "spec.arithmetic"}};
+      {kBf16x3Feature, false, "It needs AMX, which only CPUs have.", "spec.arithmetic"}};
   return lacks;
 }
 

@@ -29,15 +29,15 @@ absl::Status CheckDtypes(const AttentionSpec& spec) {
   }
   if (spec.dtype > DataType::kFp8E4m3) {
     return RefuseValue("UNSUPPORTED_DTYPE", "spec.dtype", static_cast<int>(spec.dtype),
-                       "is not a known value");
+                       "must be a known value");
   }
   if (spec.out_dtype > DataType::kFp8E4m3) {
     return RefuseValue("UNSUPPORTED_DTYPE", "spec.out_dtype", static_cast<int>(spec.out_dtype),
-                       "is not a known value");
+                       "must be a known value");
   }
   if (spec.gradients.d_out_dtype > DataType::kFp8E4m3) {
     return RefuseValue("UNSUPPORTED_DTYPE", "spec.gradients.d_out_dtype",
-                       static_cast<int>(spec.gradients.d_out_dtype), "is not a known value");
+                       static_cast<int>(spec.gradients.d_out_dtype), "must be a known value");
   }
   return absl::OkStatus();
 }
@@ -71,18 +71,18 @@ absl::Status CheckSequence(const Sequence& sequence, size_t index) {
   }
   if (sequence.layer != 0 && sequence.session.empty()) {
     return RefuseValue("SHAPE_MISMATCH", SequencePath(index, "layer"), sequence.layer,
-                       "names a layer of no session");
+                       "a layer needs a session");
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckSequences(const AttentionSpec& spec, const Limits& limits) {
   if (spec.sequences.empty()) {
-    return InvalidField("SHAPE_MISMATCH", "spec.sequences", "is empty");
+    return InvalidField("SHAPE_MISMATCH", "spec.sequences", "must not be empty");
   }
   RETURN_IF_ERROR(CheckLimit("spec.sequences", static_cast<int64_t>(spec.sequences.size()),
                              limits.max_sequences));
-  constexpr char kTooMany[] = "the lengths must not sum past 2^63 - 1";
+  constexpr char kTooMany[] = "the sum of the lengths must be at most 2^63 - 1";
   int64_t q_rows = 0, kv_rows = 0;
   for (size_t i = 0; i < spec.sequences.size(); ++i) {
     const Sequence& sequence = spec.sequences[i];
@@ -104,14 +104,15 @@ absl::Status CheckSizes(const AttentionSpec& spec, const Limits& limits) {
   if (__builtin_mul_overflow(q_rows, kv_rows, &product) ||
       __builtin_mul_overflow(product, int64_t{spec.q_heads}, &product)) {
     return RefuseValue("DIM_OVERFLOW", "spec.sequences", absl::StrCat(q_rows, " x ", kv_rows),
-                       "query rows x key rows x heads must not pass 2^63 - 1");
+                       "query rows x key rows x heads must be at most 2^63 - 1");
   }
   std::vector<TensorInfo> tensors = TensorTable(spec);
   for (const TensorInfo& tensor : tensors) {
     const int64_t rows = tensor.rows == RowSpace::kQuery ? q_rows : kv_rows;
     if (__builtin_mul_overflow(rows, tensor.row_bytes(), &product)) {
-      return RefuseValue("DIM_OVERFLOW", "spec.sequences", rows,
-                         absl::StrCat("rows x bytes of ", TensorName(tensor.id), " pass 2^63 - 1"));
+      return RefuseValue(
+          "DIM_OVERFLOW", "spec.sequences", rows,
+          absl::StrCat("rows x bytes of ", TensorName(tensor.id), " must be at most 2^63 - 1"));
     }
     RETURN_IF_ERROR(CheckLimit("spec.sequences", rows, limits.max_rows));
     RETURN_IF_ERROR(CheckLimit("spec.sequences", product, limits.max_tensor_bytes));
@@ -183,7 +184,7 @@ absl::Status CheckFoldStripe(const AttentionSpec& spec, int64_t stripe) {
   if (stripe % kFoldTile != 0) {
     return RefuseValue(
         "INVALID_EXECUTION", "execution.stripe", stripe,
-        absl::StrCat("must be a multiple of ", kFoldTile, " where spec.deterministic"));
+        absl::StrCat("must be a multiple of ", kFoldTile, " with spec.deterministic"));
   }
   return CheckLimit("execution.stripe", std::max(spec.q_rows(), spec.kv_rows()) / stripe,
                     kMaxFoldStripes);

@@ -74,7 +74,7 @@ absl::Status CheckMask(const Mask& mask, const std::string& path, const Limits& 
   // A prefix only makes sense with later keys hidden.
   if (mask.prefix.value_or(0) > 0 && !mask.causal) {
     return RefuseValue("INVALID_MASK", absl::StrCat(path, ".prefix"), *mask.prefix,
-                       "hides nothing by itself: it needs causal");
+                       "a prefix has no effect without causal");
   }
   for (size_t i = 0; i < mask.ranges.size(); ++i) {
     if (IsValid(mask.ranges[i], limits)) continue;
@@ -97,7 +97,7 @@ absl::Status CheckMaskHeads(const AttentionSpec& spec) {
                            absl::StrCat("there are ", spec.q_heads, " query heads"));
       }
       if (named[heads[j]]) {
-        return RefuseValue("INVALID_MASK", path, heads[j], "a head may be named once in a group");
+        return RefuseValue("INVALID_MASK", path, heads[j], "a group may name a head only once");
       }
       named[heads[j]] = true;
     }
@@ -132,7 +132,7 @@ absl::Status CheckMasksFollowed(const AttentionSpec& spec) {
     const bool first = i == 0 || spec.masks[i].query_heads.empty();
     if (!first || named[i]) continue;
     return InvalidField("INVALID_MASK", absl::StrCat("spec.masks[", i, "]"),
-                        "begins a group that no sequence names");
+                        "begins a group that no sequence uses");
   }
   return absl::OkStatus();
 }

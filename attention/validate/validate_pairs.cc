@@ -22,7 +22,8 @@ absl::Status CheckHeads(absl::string_view field, int32_t heads, int32_t q_heads)
 absl::Status CheckBiasGradient(const AttentionSpec& spec, int64_t width, const Limits& limits) {
   if (!spec.gradients.d_bias) return absl::OkStatus();
   constexpr char kField[] = "spec.gradients.d_bias";
-  if (!spec.modifiers.bias) return InvalidField("INVALID_MODIFIER", kField, "there is no bias");
+  if (!spec.modifiers.bias)
+    return InvalidField("INVALID_MODIFIER", kField, "needs spec.modifiers.bias");
   return CheckLimit(kField, width, limits.max_pair_bytes / BytesPerElement(DataType::kFp32));
 }
 
@@ -49,7 +50,8 @@ absl::Status CheckPairInputs(const AttentionSpec& spec, const Limits& limits) {
   const bool asks = std::any_of(spec.masks.begin(), spec.masks.end(),
                                 [](const Mask& mask) { return mask.bit_mask; });
   if (!asks && spec.bit_mask_heads != 1) {
-    return InvalidField("SHAPE_MISMATCH", "spec.bit_mask_heads", "no mask asks for a bit mask");
+    return InvalidField("SHAPE_MISMATCH", "spec.bit_mask_heads",
+                        "must be 1, because no mask uses a bit mask");
   }
   return asks ? CheckLimit("spec.masks", pairs.width, limits.max_pair_bytes * 8) : absl::OkStatus();
 }

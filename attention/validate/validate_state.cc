@@ -15,7 +15,7 @@ constexpr size_t kMaxName = 64;
 // On the wire a job has only one of the two.
 absl::Status CheckOperation(const AttentionSpec& spec) {
   const auto refuse = [](absl::string_view field, absl::string_view operation) {
-    return InvalidField("INVALID_REQUEST", field, absl::StrCat("is of ", operation, " jobs only"));
+    return InvalidField("INVALID_REQUEST", field, absl::StrCat("is for ", operation, " jobs only"));
   };
   if (spec.operation != Operation::kForward) {
     return spec.forward.keep_state ? refuse("spec.forward.keep_state", "forward")
@@ -43,19 +43,20 @@ absl::Status CheckState(const AttentionSpec& spec, absl::Duration max_keep) {
   }
   if (spec.keeps_state() && spec.outputs.lse_base != LseBase::kE) {
     return InvalidField("INVALID_REQUEST", "spec.forward.keep_state",
-                        "gradients take the natural-log LSE only");
+                        "needs lse_base e: gradients take the natural-log LSE only");
   }
   const std::string& state = spec.gradients.state;
   if (state.size() > kMaxName) {
     return InvalidField("INVALID_REQUEST", "spec.gradients.state",
-                        absl::StrCat("at most ", kMaxName, " characters"));
+                        absl::StrCat("must have at most ", kMaxName, " characters"));
   }
   if (std::any_of(state.begin(), state.end(), [](char c) { return c <= 0x20 || c >= 0x7f; })) {
     return InvalidField("INVALID_REQUEST", "spec.gradients.state",
-                        "printable ASCII without spaces only");
+                        "must be printable ASCII without spaces");
   }
   if (spec.gradients.release_state && state.empty()) {
-    return InvalidField("INVALID_REQUEST", "spec.gradients.release_state", "names no state");
+    return InvalidField("INVALID_REQUEST", "spec.gradients.release_state",
+                        "needs spec.gradients.state");
   }
   return absl::OkStatus();
 }

@@ -37,7 +37,7 @@ TEST(DegreesTest, ADealOfHeadsThatAreNotExchangedIsNamed) {
   Execution ring = Of(Strategy::kRingPassKv);
   ring.head_deal = HeadAssignment::kUnits;
   EXPECT_EQ(ParallelDegreesOf(ring, 4).status().message(),
-            "execution.head_deal: is units, but ring-pass-kv exchanges no heads");
+            "execution.head_deal: is units, but ring-pass-kv does not exchange heads");
 }
 
 TEST(DegreesTest, WhatIsLeftOpenMustBeResolved) {
