@@ -81,7 +81,7 @@ absl::Status CheckRequestParts(const grpc::ByteBuffer& message, const Descriptor
   CodedInputStream wire(&reader);
   PartCounter counter(&wire);
   counter.Read(type, kDepth);
-  if (counter.has_group()) return MalformedMessage("a group");
+  if (counter.has_group()) return MalformedMessage("it has a group");
   if (counter.parts() <= kMaxRequestParts) return absl::OkStatus();
   return MakeError(absl::StatusCode::kInvalidArgument,
                    absl::StrCat("the request has more than ", kMaxRequestParts, " parts"),

@@ -11,9 +11,10 @@ absl::Status CheckChunkHeader(const TensorInfo& tensor, int64_t rows, int64_t by
                               ChunkHeader* chunk) {
   if (chunk->row_begin < 0 || chunk->row_count < 1 || chunk->row_begin > rows ||
       chunk->row_count > rows - chunk->row_begin) {
-    return InvalidField("CHUNK_OUT_OF_RANGE", "chunk.row_begin",
-                        absl::StrCat("rows ", chunk->row_begin, " + ", chunk->row_count, " of ",
-                                     rows, " rows of ", TensorName(tensor.id)));
+    return InvalidField(
+        "CHUNK_OUT_OF_RANGE", "chunk.row_begin",
+        absl::StrCat("rows ", chunk->row_begin, " + ", chunk->row_count, " are not within the ",
+                     rows, " rows of ", TensorName(tensor.id)));
   }
   if (chunk->head_count == 0 && chunk->head_begin == 0) chunk->head_count = tensor.heads;
   if (chunk->head_begin < 0 || chunk->head_count < 1 || chunk->head_begin > tensor.heads ||
@@ -26,8 +27,8 @@ absl::Status CheckChunkHeader(const TensorInfo& tensor, int64_t rows, int64_t by
   // A division, because the product of hostile counts may overflow.
   if (bytes % row_bytes != 0 || bytes / row_bytes != chunk->row_count) {
     return InvalidField("TENSOR_BYTES_MISMATCH", "chunk.data",
-                        absl::StrCat(bytes, " bytes for ", chunk->row_count, " rows of ", row_bytes,
-                                     " bytes of ", TensorName(tensor.id)));
+                        absl::StrCat("has ", bytes, " bytes, but ", chunk->row_count, " rows of ",
+                                     TensorName(tensor.id), " have ", row_bytes, " bytes each"));
   }
   return absl::OkStatus();
 }
@@ -36,7 +37,7 @@ absl::Status CheckChunkCrc(const ChunkHeader& chunk, uint32_t got) {
   if (!chunk.crc32c.has_value() || got == *chunk.crc32c) return absl::OkStatus();
   return MakeError(absl::StatusCode::kDataLoss,
                    absl::StrCat("bytes of ", TensorName(chunk.tensor), " from row ",
-                                chunk.row_begin, " have another checksum than their chunk says"),
+                                chunk.row_begin, " do not have the checksum of their chunk"),
                    {"CHECKSUM_MISMATCH",
                     {{"tensor", std::string(TensorName(chunk.tensor))},
                      {"row_begin", absl::StrCat(chunk.row_begin)},

@@ -21,7 +21,7 @@ absl::Status UnknownEnum(absl::string_view field, int value) {
 absl::Status UnknownField(absl::string_view path, int number) {
   const std::string field = path.empty() ? absl::StrCat(number) : absl::StrCat(path, ".", number);
   return InvalidField("UNKNOWN_FIELD", field,
-                      absl::StrCat("field ", number, " is not known to this version"));
+                      absl::StrCat("field ", number, " is unknown in this version"));
 }
 
 template <typename Value>

@@ -119,7 +119,7 @@ absl::StatusOr<TensorChunk> ParseChunk(const Payload& payload) {
   const auto tensor = static_cast<int32_t>(raw.number[kTensor]);
   if (tensor < 1 || tensor > static_cast<int32_t>(kLastTensor)) {
     return ChunkError("UNKNOWN_TENSOR", "tensor",
-                      absl::StrCat("no tensor has the number ", tensor));
+                      absl::StrCat(tensor, " is not the number of a tensor"));
   }
   TensorChunk chunk;
   chunk.tensor = static_cast<TensorId>(tensor);
@@ -140,7 +140,8 @@ absl::StatusOr<TensorChunk> ParseChunk(const Payload& payload) {
     return ChunkError("CHUNK_OUT_OF_RANGE", "head_count", "must not be negative");
   if (chunk.data.size() > kMaxChunkBytes) {
     return ChunkError("LIMIT_EXCEEDED", "data",
-                      absl::StrCat(chunk.data.size(), " bytes, at most ", kMaxChunkBytes));
+                      absl::StrCat("has ", chunk.data.size(), " bytes, at most ", kMaxChunkBytes,
+                                   " are allowed"));
   }
   return chunk;
 }
@@ -148,7 +149,7 @@ absl::StatusOr<TensorChunk> ParseChunk(const Payload& payload) {
 absl::StatusOr<Payload> PayloadOf(const grpc::ByteBuffer& message) {
   std::vector<grpc::Slice> slices;
   if (message.Valid() && !message.Dump(&slices).ok()) {
-    return MalformedMessage("its compression is broken");
+    return MalformedMessage("its compressed data is invalid");
   }
   return Payload(std::move(slices));
 }
@@ -174,7 +175,7 @@ void AppendField(int field, const Payload& value, std::string* out) {
 absl::Status CheckRest(int64_t bytes, int64_t most) {
   if (bytes <= most) return absl::OkStatus();
   return MakeError(absl::StatusCode::kInvalidArgument,
-                   absl::StrCat("more than ", most, " bytes of a message are no chunks"),
+                   absl::StrCat("a message has more than ", most, " bytes outside its chunks"),
                    {"LIMIT_EXCEEDED", {}, {}, {}});
 }
 
@@ -182,10 +183,10 @@ absl::Status CheckMessage(const std::vector<TensorChunk>& chunks) {
   int64_t bytes = 0;
   for (const TensorChunk& chunk : chunks) bytes += static_cast<int64_t>(chunk.data.size());
   if (chunks.size() <= kMaxMessageChunks && bytes <= kMaxChunkBytes) return absl::OkStatus();
-  return InvalidField(
-      "LIMIT_EXCEEDED", "chunks",
-      absl::StrCat(chunks.size(), " chunks with ", bytes, " bytes in a message, at most ",
-                   kMaxMessageChunks, " and ", kMaxChunkBytes));
+  return InvalidField("LIMIT_EXCEEDED", "chunks",
+                      absl::StrCat("a message has ", chunks.size(), " chunks with ", bytes,
+                                   " bytes; the limits are ", kMaxMessageChunks, " chunks and ",
+                                   kMaxChunkBytes, " bytes"));
 }
 
 }  // namespace
@@ -238,7 +239,7 @@ absl::StatusOr<std::vector<TensorChunk>> DecodeChunks(const grpc::ByteBuffer& me
     chunks.push_back(*std::move(chunk));
     RETURN_IF_ERROR(CheckMessage(chunks));
   }
-  if (!rest->ParseFromString(others)) return MalformedMessage("its fields do not parse");
+  if (!rest->ParseFromString(others)) return MalformedMessage("its fields cannot be parsed");
   return chunks;
 }
 
@@ -273,7 +274,7 @@ absl::Status DecodeSmallProto(const grpc::ByteBuffer& buffer,
   const int64_t bytes = buffer.Valid() ? static_cast<int64_t>(buffer.Length()) : 0;
   if (bytes <= max_bytes) return DecodeProto(buffer, message);
   return MakeError(absl::StatusCode::kInvalidArgument,
-                   absl::StrCat("a message of ", bytes, " bytes, at most ", max_bytes),
+                   absl::StrCat("a message of ", bytes, " bytes is above the limit of ", max_bytes),
                    {"LIMIT_EXCEEDED", {}, {}, {}});
 }
 
@@ -283,7 +284,7 @@ absl::Status DecodeProto(const grpc::ByteBuffer& buffer, google::protobuf::Messa
   if (!reference.Valid()) return MalformedMessage("it is absent");
   grpc::ProtoBufferReader reader(&reference);
   if (!reader.status().ok() || !message->ParseFromZeroCopyStream(&reader)) {
-    return MalformedMessage(absl::StrCat("it is no ", message->GetTypeName()));
+    return MalformedMessage(absl::StrCat("it is not a valid ", message->GetTypeName()));
   }
   return absl::OkStatus();
 }

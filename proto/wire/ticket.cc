@@ -17,7 +17,7 @@ bool EqualInConstantTime(absl::string_view a, absl::string_view b) {
 }
 
 absl::Status BadTicket() {
-  return MakeError(absl::StatusCode::kPermissionDenied, "the ticket is not one of this worker's",
+  return MakeError(absl::StatusCode::kPermissionDenied, "the ticket is not valid for this worker",
                    ErrorDetail{"BAD_TICKET", {}, {}, {}});
 }
 

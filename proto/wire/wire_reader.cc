@@ -23,11 +23,11 @@ absl::Status WireReader::ReadVarint(uint64_t* value) {
     uint8_t byte = 0;
     RETURN_IF_ERROR(Claim(1));
     reader_.Read(&byte, 1);
-    if (shift == 63 && byte > 1) return MalformedMessage("a number of more than 64 bits");
+    if (shift == 63 && byte > 1) return MalformedMessage("it has a number of more than 64 bits");
     *value |= static_cast<uint64_t>(byte & 0x7f) << shift;
     if (byte < 0x80) return absl::OkStatus();
   }
-  return MalformedMessage("a number of more than 10 bytes");
+  return MalformedMessage("it has a number of more than 10 bytes");
 }
 
 absl::Status WireReader::ReadTag(Tag* tag) {
@@ -35,7 +35,7 @@ absl::Status WireReader::ReadTag(Tag* tag) {
   RETURN_IF_ERROR(ReadVarint(&value));
   const uint64_t field = value >> 3;
   if (field == 0 || field >= (uint64_t{1} << 29))
-    return MalformedMessage("an impossible field number");
+    return MalformedMessage("it has an impossible field number");
   tag->field = static_cast<int>(field);
   switch (value & 7) {
     case kVarint:
@@ -45,7 +45,7 @@ absl::Status WireReader::ReadTag(Tag* tag) {
       tag->type = static_cast<Type>(value & 7);
       return absl::OkStatus();
     default:
-      return MalformedMessage("an unknown wire type");
+      return MalformedMessage("it has an unknown wire type");
   }
 }
 
