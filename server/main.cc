@@ -29,24 +29,26 @@ constexpr int kSignalExitCode = 128;  // Plus the signal's number, as in shells.
 
 void AddFlags(CLI::App* app, CoordinatorServer::Options* options) {
   CoordinatorOptions& coordinator = options->coordinator;
-  AddAddress(app, {"--address", "Where clients connect; port 0 takes a free one"},
-             &options->address);
-  AddAddress(app, {"--control-address", "Where workers connect; port 0 takes a free one"},
+  AddAddress(app, {"--address", "Address for clients; port 0: any free port"}, &options->address);
+  AddAddress(app, {"--control-address", "Address for workers; port 0: any free port"},
              &options->control_address);
   AddAddress(app,
-             {"--health-address", "Plain-text health checks and reflection alone; none by default"},
+             {"--health-address",
+              "Address for plain-text health checks and reflection only; default: none"},
              &options->health_address);
-  AddDuration(app, {"--beat-interval", "How often workers beat"},
+  AddDuration(app, {"--beat-interval", "Interval between the beats of a worker"},
               {absl::Milliseconds(50), absl::Minutes(1)}, &coordinator.beat_interval);
-  AddDuration(app, {"--lease", "A worker that is silent for this long is lost"},
+  AddDuration(app, {"--lease", "Time without a beat after which a worker is lost"},
               {absl::Milliseconds(100), absl::Minutes(10)}, &coordinator.lease);
-  AddDuration(app, {"--drain-grace", "Time for jobs to end after SIGTERM"},
+  AddDuration(app, {"--drain-grace", "Time for running jobs to end after SIGTERM"},
               {absl::ZeroDuration(), absl::Hours(1)}, &coordinator.drain_grace);
-  AddDuration(app, {"--max-timeout", "Longest life of a job"}, {absl::Seconds(1), absl::Hours(24)},
-              &coordinator.max_timeout);
+  AddDuration(app, {"--max-timeout", "Longest lifetime of a job"},
+              {absl::Seconds(1), absl::Hours(24)}, &coordinator.max_timeout);
   AddDuration(app, {"--max-keep-state", "Longest time for which a job's state is kept"},
               {absl::Milliseconds(1), absl::Hours(24)}, &coordinator.limits.max_keep_state);
-  AddDuration(app, {"--segment", "Predicted length of a segment: what a cancelled job waits for"},
+  AddDuration(app,
+              {"--segment",
+               "Predicted time of a segment; a cancelled job waits for the end of its segment"},
               {absl::Milliseconds(1), absl::Minutes(1)}, &coordinator.segment_target);
 }
 
@@ -65,12 +67,12 @@ void AddSizeFlags(CLI::App* app, CoordinatorServer::Options* options) {
   AddBytes(app,
            {"--max-request-bytes",
             "Memory for the requests of all jobs that have not ended or whose state is kept, and "
-            "of calls that join them; dry runs may take as much again"},
+            "of calls that join them; dry runs may use the same amount in addition"},
            {16 << 20, int64_t{1} << 40}, &options->coordinator.max_request_bytes);
   AddBytes(app,
            {"--max-inline-bytes",
-            "Memory for the tensors of all AttendInline and MergePartials calls at work; a call of "
-            "more is refused"},
+            "Memory for the tensors of all running AttendInline and MergePartials calls; a call "
+            "that needs more is refused"},
            {1 << 20, int64_t{1} << 40}, &options->max_inline_bytes);
 }
 
@@ -97,19 +99,23 @@ void TakeCounts(const Counts& counts, CoordinatorServer::Options* options) {
 }
 
 void AddCountFlags(CLI::App* app, Counts* counts) {
-  AddInteger(app, {"--max-queued-jobs", "Jobs that may wait, and dry runs beside them"},
+  AddInteger(app,
+             {"--max-queued-jobs", "Limit of waiting jobs; the same limit applies to dry runs"},
              {1, 100000}, &counts->queued, "jobs");
-  AddInteger(app, {"--min-workers", "Ready workers without which no job is taken"}, {1, 1024},
-             &counts->min_workers, "workers");
+  AddInteger(app, {"--min-workers", "Number of ready workers that is needed to accept jobs"},
+             {1, 1024}, &counts->min_workers, "workers");
   AddInteger(app, {"--planner-threads", "Threads that plan large jobs"}, {1, 64}, &counts->planners,
              "threads");
   AddInteger(app,
              {"--max-attend-calls",
-              "Attend, AttendMany, AttendInline and MergePartials calls at work at once"},
+              "Limit of concurrent Attend, AttendMany, AttendInline and MergePartials calls"},
              {1, 100000}, &counts->attend_calls, "calls");
-  AddInteger(app, {"--max-streams", "Calls at once on one connection of a client; more wait there"},
-             {1, 100000}, &counts->streams, "calls");
-  AddInteger(app, {"--kept-percent", "Of each worker's staging memory, for state that jobs keep"},
+  AddInteger(
+      app,
+      {"--max-streams",
+       "Limit of concurrent calls on one client connection; further calls wait in the client"},
+      {1, 100000}, &counts->streams, "calls");
+  AddInteger(app, {"--kept-percent", "Share of each worker's staging memory for kept states"},
              {0, 100}, &counts->kept_percent, "percent");
 }
 
@@ -149,7 +155,8 @@ int Main(int argc, char** argv) {
   AddSizeFlags(&app, &options);
   AddCountFlags(&app, &counts);
   std::string kind = "any";
-  AddChoice(&app, {"--device-kind", "What workers compute on; any: what the first of them does"},
+  AddChoice(&app,
+            {"--device-kind", "Device kind of the workers; any: the kind of the first worker"},
             KindNames(), &kind);
   AddLogFlags(&app, &log);
   if (std::optional<int> exit_code = ParseCommandLine(&app, argc, argv)) return *exit_code;

@@ -83,7 +83,8 @@ void EraseIfOver(CoordinatorTables& tables, int64_t number) {
 
 absl::Status CauseOf(const v1::Error& error) {
   const absl::Status cause = ErrorFromProto(error);
-  return cause.ok() ? absl::InternalError("a member gave no cause") : cause;
+  return cause.ok() ? absl::InternalError("a worker reported a broken group without a cause")
+                    : cause;
 }
 
 void NoteFailure(CoordinatorTables& tables, const GroupRecord& group, const absl::Status& cause) {
@@ -222,7 +223,7 @@ void LogBroken(CoordinatorTables& tables, const GroupRecord& group, int64_t work
     absl::StrAppend(&text, ", segment ", broken.segment(), ", step ", broken.step());
   const int32_t suspect = broken.suspect_rank();
   if (suspect >= 0 && suspect < static_cast<int32_t>(group.slots.size())) {
-    absl::StrAppend(&text, ", which suspects ", name(suspect));
+    absl::StrAppend(&text, ", suspected rank: ", name(suspect));
   }
   tables.Log(LogLevel::kWarning, job.empty() ? absl::string_view(kNoJob) : job,
              absl::StrCat(text, ": ", broken.cause().reason(), ": ", broken.cause().message()));

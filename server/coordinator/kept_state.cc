@@ -81,7 +81,8 @@ absl::StatusOr<UsedState> FindState(CoordinatorTables& tables, absl::string_view
   }
   RETURN_IF_ERROR(StateError(*lender));
   if (lender->submission->state_fingerprint != submission.state_fingerprint) {
-    return StateMismatchError("spec", "is not that of the forward job whose state it names");
+    return StateMismatchError("spec",
+                              "differs from the spec of the forward job that keeps the state");
   }
   ASSIGN_OR_RETURN(Execution pinned, Pin(submission.execution, lender->plan->execution));
   return UsedState{lender, std::move(pinned)};

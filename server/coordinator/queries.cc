@@ -126,12 +126,12 @@ void DescribeCapabilities(const CoordinatorTables& tables, v1::ServerInfo* info)
 absl::StatusOr<v1::ListJobsResponse> List(const CoordinatorTables& tables,
                                           const event::ListJobs& event) {
   int32_t size = event.request.page_size();
-  if (size < 0) return InvalidPageError("page_size", "0 or more");
+  if (size < 0) return InvalidPageError("page_size", "must be 0 or more");
   size = size == 0 ? kDefaultPage : std::min(size, kLargestPage);
   int64_t before = std::numeric_limits<int64_t>::max();
   const std::string& token = event.request.page_token();
   if (!token.empty() && (!absl::SimpleAtoi(token, &before) || before < 0)) {
-    return InvalidPageError("page_token", "not one that ListJobs gave");
+    return InvalidPageError("page_token", "is not a page token of ListJobs");
   }
   const std::vector<const JobRecord*> jobs =
       tables.jobs.List(event.principal, before, static_cast<size_t>(size) + 1);

@@ -28,15 +28,18 @@ absl::Status CheckTerm(const CoordinatorTables& tables, const control::v1::Worke
   const int64_t latest =
       std::max(tables.term, absl::ToUnixMicros(tables.TimeOfDay(tables.now) + kMaxTermLead));
   if (HighestTermOf(event) <= latest) return absl::OkStatus();
-  return InvalidRegistrationError("highest_term: far beyond the present time");
+  return InvalidRegistrationError("highest_term: is too far in the future");
 }
 
 absl::Status CheckRegister(const control::v1::Register& info) {
-  if (absl::Status s = CheckName(info.slot(), "slot: 1 to 253 characters"); !s.ok()) return s;
-  if (absl::Status s = CheckName(info.incarnation(), "incarnation: 1 to 253 characters"); !s.ok()) {
+  if (absl::Status s = CheckName(info.slot(), "slot: must have 1 to 253 characters"); !s.ok())
+    return s;
+  if (absl::Status s = CheckName(info.incarnation(), "incarnation: must have 1 to 253 characters");
+      !s.ok()) {
     return s;
   }
-  if (absl::Status s = CheckName(info.data_endpoint(), "data_endpoint: 1 to 253 characters");
+  if (absl::Status s =
+          CheckName(info.data_endpoint(), "data_endpoint: must have 1 to 253 characters");
       !s.ok()) {
     return s;
   }
@@ -48,17 +51,18 @@ absl::Status CheckRegister(const control::v1::Register& info) {
     return IncompatibleWorkerError("schedule_version", info.schedule_version(), kScheduleVersion);
   }
   if (info.ticket_key().size() != kTicketKeyBytes) {
-    return InvalidRegistrationError("ticket_key: 32 bytes");
+    return InvalidRegistrationError("ticket_key: must have 32 bytes");
   }
   if (info.staging_limit_bytes() < 0 || info.device_limit_bytes() < 0 ||
       info.session_limit_bytes() < 0) {
-    return InvalidRegistrationError("limits: 0 or more bytes");
+    return InvalidRegistrationError("limits: must be 0 or more bytes");
   }
-  if (info.lacks_size() > kMaxLacks) return InvalidRegistrationError("lacks: too many");
+  if (info.lacks_size() > kMaxLacks) return InvalidRegistrationError("lacks: has too many entries");
   for (const control::v1::Lack& lack : info.lacks()) {
     if (lack.feature().empty() || lack.feature().size() > kMaxName ||
         lack.why_not().size() > kMaxSentence) {
-      return InvalidRegistrationError("lacks: a feature's name and a sentence");
+      return InvalidRegistrationError(
+          "lacks: each entry must have the name of a feature and a short sentence");
     }
   }
   const absl::Status rates = RatesFromProto(info.rates()).status();

@@ -202,11 +202,11 @@ absl::Status CheckPrepared(const RunRecord& run) {
   std::vector<DigestsOfRank> digests;
   for (const RunRank& rank : run.ranks) {
     if (rank.preparation.steps() != run.ranks[0].preparation.steps()) {
-      return ScheduleMismatchError("numbers of steps differ");
+      return ScheduleMismatchError("their numbers of steps differ");
     }
     if (rank.preparation.arena_bytes() > run.plan->cost.peak_bytes_per_rank) {
       return ScheduleMismatchError(absl::StrCat(
-          "a rank takes ", rank.preparation.arena_bytes(), " bytes of device memory where ",
+          "a rank needs ", rank.preparation.arena_bytes(), " bytes of device memory, but ",
           run.plan->cost.peak_bytes_per_rank, " were planned"));
     }
     digests.push_back(DigestsByPeer(rank.preparation));
@@ -214,7 +214,8 @@ absl::Status CheckPrepared(const RunRecord& run) {
   const auto ranks = static_cast<int32_t>(digests.size());
   for (int32_t a = 0; a < ranks; ++a) {
     for (const auto& [b, of_a] : digests[a]) {
-      if (b < 0 || b >= ranks || b == a) return ScheduleMismatchError("a peer is no rank");
+      if (b < 0 || b >= ranks || b == a)
+        return ScheduleMismatchError("a peer is not a rank of the job");
       auto of_b = digests[b].find(a);
       if (of_b == digests[b].end() || of_a.sends() != of_b->second.receives() ||
           of_a.receives() != of_b->second.sends()) {

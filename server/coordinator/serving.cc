@@ -16,8 +16,9 @@ absl::Status MixedWorkersError(const control::v1::Register& one,
   const auto named = [](const control::v1::Register& worker) {
     return absl::StrCat(worker.slot(), " (", worker.arithmetic(), ")");
   };
-  const std::string why = absl::StrCat("workers ", named(one), " and ", named(other),
-                                       " do not have the same bits: start all with one --kernel");
+  const std::string why =
+      absl::StrCat("workers ", named(one), " and ", named(other),
+                   " do not compute the same bits: start all workers with the same --kernel");
   return MakeError(absl::StatusCode::kFailedPrecondition, absl::StrCat("spec.deterministic: ", why),
                    ErrorDetail{"MIXED_WORKERS",
                                {{"slot", one.slot()}, {"other_slot", other.slot()}},

@@ -103,8 +103,8 @@ void Accept(CoordinatorTables& tables, int64_t connection, const WorkerEvent& ev
 void Reconnect(CoordinatorTables& tables, WorkerRecord& worker, int64_t connection,
                const WorkerEvent& event) {
   if (worker.connection != 0) {
-    tables.Emit(
-        action::CloseConnection{worker.connection, ProtocolError("a newer stream took over")});
+    tables.Emit(action::CloseConnection{worker.connection,
+                                        ProtocolError("a newer stream replaced this one")});
   }
   worker.connection = connection;
   worker.last_heard = tables.now;
@@ -121,8 +121,9 @@ void Reconnect(CoordinatorTables& tables, WorkerRecord& worker, int64_t connecti
 // A worker has seen a higher term. The new term must be higher still. Everything of the present
 // term is void.
 void RaiseTerm(CoordinatorTables& tables, int64_t above) {
-  tables.Log(LogLevel::kWarning, kNoJob,
-             absl::StrCat("a worker knows term ", above, ": begins a new one"));
+  tables.Log(
+      LogLevel::kWarning, kNoJob,
+      absl::StrCat("a worker reported term ", above, ": the coordinator begins a higher term"));
   std::vector<int64_t> numbers;
   for (const auto& [number, worker] : tables.workers.all()) numbers.push_back(number);
   for (int64_t number : numbers) {
@@ -167,7 +168,7 @@ bool TakeNumber(CoordinatorTables& tables, WorkerRecord& worker, const WorkerEve
   }
   if (event.id() >= 1 && event.id() <= worker.events_received) return false;
   tables.Emit(
-      action::CloseConnection{worker.connection, ProtocolError("an event's number skips one")});
+      action::CloseConnection{worker.connection, ProtocolError("an event number is missing")});
   OnWorkerGone(tables, worker.connection);
   return false;
 }
@@ -217,7 +218,8 @@ void OnWorkerSaid(CoordinatorTables& tables, const event::WorkerSaid& said) {
   WorkerRecord* worker = tables.workers.ByConnection(said.connection);
   if (worker == nullptr) {
     if (said.event.has_register_()) return OnRegister(tables, said.connection, said.event);
-    tables.Emit(action::CloseConnection{said.connection, ProtocolError("Register comes first")});
+    tables.Emit(action::CloseConnection{said.connection,
+                                        ProtocolError("the first message must be Register")});
     return;
   }
   if (said.event.term() != tables.term || said.event.has_register_()) return;

@@ -27,15 +27,18 @@ absl::Status TooManyCallsError() {
 
 absl::Status CheckSmall(const StartedJob& job) {
   if (job.bytes_missing != 0) {
-    return InvalidField("STREAM_SEQUENCE", "chunks",
-                        absl::StrCat("a job of AttendMany is one message with all of its inputs; ",
-                                     "of theirs it has ", std::abs(job.bytes_missing), " bytes ",
-                                     job.bytes_missing > 0 ? "too few" : "too many"));
+    return InvalidField(
+        "STREAM_SEQUENCE", "chunks",
+        absl::StrCat(
+            "a job of AttendMany must be one message with all of its inputs; this one has ",
+            std::abs(job.bytes_missing), " bytes ",
+            job.bytes_missing > 0 ? "too few" : "too many"));
   }
   if (job.output_bytes > kMaxChunkBytes) {
-    return InvalidField("LIMIT_EXCEEDED", "start.spec",
-                        absl::StrCat("outputs of ", job.output_bytes,
-                                     " bytes: a job of AttendMany has at most ", kMaxChunkBytes));
+    return InvalidField(
+        "LIMIT_EXCEEDED", "start.spec",
+        absl::StrCat("outputs of ", job.output_bytes, " bytes are above the limit of ",
+                     kMaxChunkBytes, " for a job of AttendMany"));
   }
   return absl::OkStatus();
 }
@@ -61,7 +64,7 @@ void AttendManyCall::Rest() {
   });
   auto patience = std::make_unique<SharedTimer>(options_.first_message_wait, [weak] {
     const std::shared_ptr<AttendManyCall> self = weak.lock();
-    if (self != nullptr) self->Leave(StartError("no job has come, whole, in time"));
+    if (self != nullptr) self->Leave(StartError("no complete job arrived in time"));
   });
   MutexLock lock(&mutex_);
   if (finished_) return;

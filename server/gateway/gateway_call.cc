@@ -35,7 +35,7 @@ void GatewayCall::AwaitStart() {
         if (self == nullptr) return;
         MutexLock lock(&self->mutex_);
         if (self->first_message_ == nullptr) return;
-        (void)self->EndLocked(StartError("no start message has come in time"));
+        (void)self->EndLocked(StartError("no start message arrived in time"));
       });
   first_message_->Begin();
   reading_ = true;
@@ -103,9 +103,9 @@ absl::Status GatewayCall::TakeChunks(const grpc::ByteBuffer& message) {
   ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks,
                    DecodeChunks(message, &request, kMaxTicketMessageBytes));
   RETURN_IF_ERROR(CheckKnown(request, chunks));
-  if (request.has_start()) return StartError("the start comes once, first");
+  if (request.has_start()) return StartError("only the first message may have the start");
   if (chunks.empty())
-    return InvalidField("STREAM_SEQUENCE", "chunks", "a message of a stream holds no chunk");
+    return InvalidField("STREAM_SEQUENCE", "chunks", "a message of the stream has no chunk");
   RETURN_IF_ERROR(CheckInputs(inputs_, &chunks));
   Push(std::move(chunks));
   return absl::OkStatus();

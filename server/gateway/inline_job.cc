@@ -70,7 +70,7 @@ absl::Status CheckAsked(const v1::InlineTensors& tensors, const std::vector<Tens
   const auto check = [&](bool given, TensorId id) {
     if (!given || FindTensor(table, id) != nullptr) return absl::OkStatus();
     return InvalidField("UNKNOWN_TENSOR", absl::StrCat("tensors.", TensorName(id)),
-                        "is no input of this job");
+                        "is not an input of this job");
   };
   RETURN_IF_ERROR(check(tensors.has_bias(), TensorId::kBias));
   RETURN_IF_ERROR(check(tensors.has_lse_offset(), TensorId::kLseOffset));
@@ -88,7 +88,7 @@ absl::Status CheckStillFinite(const v1::InlineTensor& tensor, const std::string&
     const float value = tensor.values(static_cast<int>(i));
     if (std::isfinite(value) && !std::isfinite(rounded[i])) {
       return InvalidField("INVALID_MODIFIER", path + ".values",
-                          absl::StrCat(value, " is more than ", DataTypeName(dtype), " holds"));
+                          absl::StrCat(value, " is outside the range of ", DataTypeName(dtype)));
     }
   }
   return absl::OkStatus();
@@ -100,19 +100,21 @@ absl::Status FillTyped(const v1::InlineTensor& tensor, const AttentionSpec& spec
   RETURN_IF_ERROR(CheckFieldsKnown(tensor, path));
   const std::vector<int64_t> shape = TypedShape(spec, info);
   if (!std::equal(shape.begin(), shape.end(), tensor.shape().begin(), tensor.shape().end())) {
-    return InvalidField("SHAPE_MISMATCH", path + ".shape",
-                        absl::StrCat("[", absl::StrJoin(tensor.shape(), ", "),
-                                     "] where the spec says [", absl::StrJoin(shape, ", "), "]"));
+    return InvalidField(
+        "SHAPE_MISMATCH", path + ".shape",
+        absl::StrCat("is [", absl::StrJoin(tensor.shape(), ", "), "], but the spec requires [",
+                     absl::StrJoin(shape, ", "), "]"));
   }
   const int64_t elements = shape[0] * shape[1] * shape[2];
   if (elements > kMaxInlineElements) {
-    return InvalidField("LIMIT_EXCEEDED", path,
-                        absl::StrCat(elements, " elements, more than ", kMaxInlineElements));
+    return InvalidField(
+        "LIMIT_EXCEEDED", path,
+        absl::StrCat(elements, " elements are above the limit of ", kMaxInlineElements));
   }
   if (tensor.values_size() != elements) {
     return InvalidField(
         "TENSOR_BYTES_MISMATCH", path + ".values",
-        absl::StrCat(tensor.values_size(), " values where the shape says ", elements));
+        absl::StrCat("has ", tensor.values_size(), " values, but the shape requires ", elements));
   }
   if (info.id == TensorId::kBitMask) return FillBits(tensor, path, shape[2], bytes);
   ConvertFromFp32(info.dtype, tensor.values().data(), static_cast<size_t>(elements), bytes->data());
@@ -165,7 +167,7 @@ absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
                       {}});
   }
   if (request.inputs_case() == v1::AttendInlineRequest::INPUTS_NOT_SET) {
-    return InvalidField("MISSING_TENSOR", "tensors", "neither tensors nor a seed is given");
+    return InvalidField("MISSING_TENSOR", "tensors", "either tensors or a seed must be set");
   }
   int64_t bytes = 0, answer = 0;
   for (const TensorInfo& info : TensorTable(spec)) {
@@ -184,9 +186,10 @@ absl::StatusOr<int64_t> InlineBytes(const v1::AttendInlineRequest& request,
     answer += ElementsOf(spec, info);
   }
   if (request.has_tensors() && answer > kMaxInlineAnswerElements) {
-    return InvalidField("LIMIT_EXCEEDED", "spec.sequences",
-                        absl::StrCat("an inline answer of ", answer, " numbers, more than ",
-                                     kMaxInlineAnswerElements, "; use Attend"));
+    return InvalidField(
+        "LIMIT_EXCEEDED", "spec.sequences",
+        absl::StrCat("an inline answer of ", answer, " numbers is above the limit of ",
+                     kMaxInlineAnswerElements, "; use Attend"));
   }
   return bytes + static_cast<int64_t>(request.SpaceUsedLong());
 }

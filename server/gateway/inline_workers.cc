@@ -21,8 +21,8 @@ absl::StatusOr<std::shared_ptr<void>> InlineWorkers::Reserve(int64_t bytes) {
   if (bytes > budget_->limit) {
     return MakeError(
         absl::StatusCode::kInvalidArgument,
-        absl::StrCat("a call of ", bytes, " bytes never fits into --max-inline-bytes, ",
-                     budget_->limit),
+        absl::StrCat("a call of ", bytes, " bytes is above the limit of ", budget_->limit,
+                     " (--max-inline-bytes)"),
         ErrorDetail{"LIMIT_EXCEEDED",
                     {{"limit", absl::StrCat(budget_->limit)}, {"requested", absl::StrCat(bytes)}},
                     {},
@@ -31,7 +31,7 @@ absl::StatusOr<std::shared_ptr<void>> InlineWorkers::Reserve(int64_t bytes) {
   if (budget_->used.fetch_add(bytes) + bytes > budget_->limit) {
     budget_->used.fetch_sub(bytes);
     return MakeError(absl::StatusCode::kResourceExhausted,
-                     absl::StrCat("inline calls at work leave no room for ", bytes, " bytes"),
+                     absl::StrCat("the running inline calls leave no room for ", bytes, " bytes"),
                      ErrorDetail{"QUEUE_FULL",
                                  {{"limit_bytes", absl::StrCat(budget_->limit)},
                                   {"requested_bytes", absl::StrCat(bytes)}},

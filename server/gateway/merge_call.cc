@@ -40,7 +40,7 @@ absl::Status CheckNamed(bool known, int value, const std::string& path, bool nee
     return InvalidField("UNKNOWN_ENUM", path, absl::StrCat(value, " is not a known value"));
   }
   if (value != 0 || !needed) return absl::OkStatus();
-  return InvalidField("INVALID_REQUEST", path, "must be said; there is no default");
+  return InvalidField("INVALID_REQUEST", path, "must be set; there is no default");
 }
 
 absl::Status CheckHowLseIsSaid(Base::LseBase base, Shapes::LseLayout layout,
@@ -129,7 +129,7 @@ absl::Status AnswerMerge(const v1::MergePartialsRequest& request, v1::Partial* r
   const MergedPartial merged = MergePartials(partials, base, layout);
   if (std::any_of(merged.lse.begin(), merged.lse.end(),
                   [](float lse) { return std::isnan(lse); })) {
-    return InvalidField("CORRUPT_PARTIAL", "partials", "a merged LSE is not what fp32 holds");
+    return InvalidField("CORRUPT_PARTIAL", "partials", "a merged LSE is outside the range of fp32");
   }
   TensorToProto(merged.out_shape, merged.out, response->mutable_out());
   TensorToProto(merged.lse_shape, merged.lse, response->mutable_lse());

@@ -44,7 +44,7 @@ class HealthWatch final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
     response.set_status(status);
     bool overflow = false;
     Do(box_.Push(std::move(response), &overflow));
-    if (overflow) End(absl::ResourceExhaustedError("the client does not read"));
+    if (overflow) End(absl::ResourceExhaustedError("the client does not read the answers"));
   }
   void End(const absl::Status& status) {
     slow_reader_guard_.Begin(kSlowReaderPatience);
@@ -95,7 +95,7 @@ void HealthService::Stop() {
   MutexLock lock(&mutex_);
   stopped_ = true;
   for (const std::shared_ptr<HealthWatch>& watch : watches_) {
-    watch->End(absl::UnavailableError("the server stops"));
+    watch->End(absl::UnavailableError("the server is shutting down"));
   }
 }
 
@@ -138,7 +138,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* HealthService::Watch(
     return watch.get();
   }
   watch->Tell(StatusLocked(watch->subject()));
-  if (stopped_) watch->End(absl::UnavailableError("the server stops"));
+  if (stopped_) watch->End(absl::UnavailableError("the server is shutting down"));
   return watch.get();
 }
 

@@ -68,7 +68,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     if (!ok) return GiveUp(absl::OkStatus());
     event::WorkerSaid said{number_, {}};
     if (!DecodeProto(in_, &said.event).ok()) {
-      return GiveUp(ProtocolError("a message does not parse"));
+      return GiveUp(ProtocolError("a message cannot be parsed"));
     }
     in_.Clear();
     // The first message registers the stream.
@@ -106,7 +106,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
     const auto over = [weak = std::weak_ptr<WorkerStream>(self_)] {
       const std::shared_ptr<WorkerStream> self = weak.lock();
       if (self != nullptr && self->MissesFirst()) {
-        self->GiveUp(ProtocolError("no message has come in time"));
+        self->GiveUp(ProtocolError("no message arrived in time"));
       }
     };
     MutexLock lock(&mutex_);

@@ -327,7 +327,7 @@ TEST_F(ServerTest, AWorkerThatSaysNothingLosesItsStream) {
   control::v1::WorkerCommand command;
   EXPECT_FALSE(silent->Read(&command));
   const absl::Status status = FromGrpcStatus(silent->Finish());
-  EXPECT_NE(status.message().find("no message has come"), std::string::npos) << status;
+  EXPECT_NE(status.message().find("no message arrived"), std::string::npos) << status;
   EXPECT_TRUE(Becomes([&] { return Readiness(); }, "SERVING")) << "who has spoken has time";
   known_context->TryCancel();
 }

@@ -35,12 +35,13 @@ StagingLimit LimitOf(const PlanRequest& request) {
 
 absl::Status TooLarge(int64_t needed, const StagingLimit& limit) {
   const FieldViolation field =
-      limit.kept ? FieldViolation{"spec.forward.keep_state", "more than workers keep"}
-                 : FieldViolation{"spec.sequences", "more rows than the workers can stage"};
+      limit.kept ? FieldViolation{"spec.forward.keep_state",
+                                  "needs more memory than the workers have for kept states"}
+                 : FieldViolation{"spec.sequences", "has more rows than the workers can stage"};
   return MakeError(absl::StatusCode::kFailedPrecondition,
                    absl::StrCat("a shard of the job needs ", needed,
-                                " bytes of staging memory and a worker has ", limit.bytes,
-                                limit.kept ? " for states that are kept" : ""),
+                                " bytes of staging memory, but a worker has ", limit.bytes,
+                                limit.kept ? " for kept states" : ""),
                    ErrorDetail{"INSUFFICIENT_CAPACITY",
                                {{"budget", limit.kept ? "kept" : "staging"},
                                 {"needed_bytes", absl::StrCat(needed)},

@@ -59,21 +59,23 @@ absl::Status DrainingError(absl::Duration retry_after) {
 absl::Status InsufficientWorkersError(int32_t wanted, int32_t ready) {
   return MakeError(
       absl::StatusCode::kFailedPrecondition,
-      absl::StrCat("execution.world_size: ", wanted, " ranks were asked for and ", ready,
+      absl::StrCat("execution.world_size: ", wanted, " ranks were requested, but ", ready,
                    " workers are ready"),
       ErrorDetail{
           "INSUFFICIENT_WORKERS",
           {{"world_size", absl::StrCat(wanted)}, {"ready_workers", absl::StrCat(ready)}},
-          {{"execution.world_size", absl::StrCat("more than the ", ready, " ready workers")}},
+          {{"execution.world_size", absl::StrCat("is more than the ", ready, " ready workers")}},
           {}});
 }
 
 absl::Status TooFewServersError(int32_t wanted, int32_t servers) {
-  const std::string why = absl::StrCat(servers, " ready workers serve the job",
-                                       servers < wanted ? "" : ", in no group");
+  const std::string why =
+      servers < wanted ? absl::StrCat("only ", servers, " ready workers can run the job")
+                       : absl::StrCat("the ", servers,
+                                      " ready workers that can run the job are in no common group");
   return MakeError(
       absl::StatusCode::kFailedPrecondition,
-      absl::StrCat("execution.world_size: ", wanted, " ranks were asked for and ", why),
+      absl::StrCat("execution.world_size: ", wanted, " ranks were requested, but ", why),
       ErrorDetail{"INSUFFICIENT_WORKERS",
                   {{"world_size", absl::StrCat(wanted)}, {"ready_workers", absl::StrCat(servers)}},
                   {{"execution.world_size", why}},
@@ -94,30 +96,32 @@ absl::Status NotFormedError(int32_t wanted, int32_t servers, const absl::Status&
 
 absl::Status QueueFullError(size_t limit, absl::Duration retry_after) {
   return MakeError(absl::StatusCode::kResourceExhausted,
-                   absl::StrCat("the queue holds its limit of ", limit, " jobs"),
+                   absl::StrCat("the queue has reached its limit of ", limit, " jobs"),
                    ErrorDetail{"QUEUE_FULL", {{"limit", absl::StrCat(limit)}}, {}, retry_after});
 }
 
 absl::Status MailboxFullError(size_t limit, absl::Duration retry_after) {
-  return MakeError(absl::StatusCode::kResourceExhausted,
-                   absl::StrCat("the coordinator has its limit of ", limit, " messages to look at"),
-                   ErrorDetail{"QUEUE_FULL", {{"limit", absl::StrCat(limit)}}, {}, retry_after});
+  return MakeError(
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("the coordinator has reached its limit of ", limit, " waiting messages"),
+      ErrorDetail{"QUEUE_FULL", {{"limit", absl::StrCat(limit)}}, {}, retry_after});
 }
 
 absl::Status KeepersQueueFullError(size_t limit, absl::Duration retry_after) {
   return MakeError(
       absl::StatusCode::kResourceExhausted,
-      absl::StrCat("the queue holds its limit of ", limit, " jobs whose state is to be kept"),
+      absl::StrCat("the queue has reached its limit of ", limit, " jobs whose state is to be kept"),
       ErrorDetail{"QUEUE_FULL",
                   {{"limit", absl::StrCat(limit)}},
-                  {{"spec.forward.keep_state", "too many such jobs wait"}},
+                  {{"spec.forward.keep_state", "too many jobs with keep_state wait"}},
                   retry_after});
 }
 
 absl::Status RequestBytesFullError(int64_t limit, absl::Duration retry_after) {
   return MakeError(
       absl::StatusCode::kResourceExhausted,
-      absl::StrCat("the requests of the jobs at hand take their limit of ", limit, " bytes"),
+      absl::StrCat("the requests of the current jobs have reached their limit of ", limit,
+                   " bytes"),
       ErrorDetail{"QUEUE_FULL", {{"limit_bytes", absl::StrCat(limit)}}, {}, retry_after});
 }
 
@@ -126,8 +130,8 @@ absl::Status DeadlineUnreachableError(absl::Duration predicted, absl::Duration r
   const int64_t remaining_ms = absl::ToInt64Milliseconds(remaining);
   return Error(
       absl::StatusCode::kDeadlineExceeded, "DEADLINE_UNREACHABLE",
-      absl::StrCat("the job would end in about ", predicted_ms, " ms and has ", remaining_ms,
-                   " ms"),
+      absl::StrCat("the job would end in about ", predicted_ms, " ms, but its deadline is in ",
+                   remaining_ms, " ms"),
       {{"predicted_ms", absl::StrCat(predicted_ms)}, {"remaining_ms", absl::StrCat(remaining_ms)}});
 }
 
@@ -144,7 +148,8 @@ absl::Status RequestIdReusedError(absl::string_view request_id) {
 
 absl::Status TooManyCallsError(size_t limit, absl::Duration retry_after) {
   return MakeError(
-      absl::StatusCode::kResourceExhausted, absl::StrCat(limit, " calls follow this job already"),
+      absl::StatusCode::kResourceExhausted,
+      absl::StrCat("the job has reached its limit of ", limit, " calls that follow it"),
       ErrorDetail{"TOO_MANY_CALLS", {{"limit", absl::StrCat(limit)}}, {}, retry_after});
 }
 
@@ -154,7 +159,7 @@ absl::Status InvalidPageError(absl::string_view field, absl::string_view descrip
 
 absl::Status TooManyStatesError(size_t limit, absl::Duration retry_after) {
   return MakeError(absl::StatusCode::kResourceExhausted,
-                   absl::StrCat("the state of ", limit, " jobs is kept already"),
+                   absl::StrCat("the coordinator has reached its limit of ", limit, " kept states"),
                    ErrorDetail{"TOO_MANY_STATES",
                                {{"limit", absl::StrCat(limit)}},
                                {{"spec.forward.keep_state", "no more states can be kept now"}},
@@ -163,7 +168,7 @@ absl::Status TooManyStatesError(size_t limit, absl::Duration retry_after) {
 
 absl::Status StateNotFoundError(absl::string_view name) {
   return StateError(absl::StatusCode::kNotFound, "STATE_NOT_FOUND", name,
-                    "no such job keeps its state");
+                    "no job with this ID keeps its state");
 }
 
 absl::Status NoStateToReleaseError(absl::string_view job_id) {
@@ -182,7 +187,7 @@ absl::Status StateNotReadyError(absl::string_view name, absl::Duration retry_aft
 
 absl::Status StateExpiredError(absl::string_view name) {
   return StateError(absl::StatusCode::kNotFound, "STATE_EXPIRED", name,
-                    "the state was not kept for longer");
+                    "the time for which the state was kept has passed");
 }
 
 absl::Status StateReleasedError(absl::string_view name) {
@@ -192,13 +197,13 @@ absl::Status StateReleasedError(absl::string_view name) {
 
 absl::Status StateLostError(absl::string_view name) {
   return StateError(absl::StatusCode::kNotFound, "STATE_LOST", name,
-                    "a worker that kept the state is gone; send its tensors");
+                    "a worker that kept the state is gone; send all tensors of the job");
 }
 
 absl::Status StateNotFormedError(absl::string_view name, const absl::Status& cause) {
   return StateError(absl::StatusCode::kNotFound, "STATE_LOST", name,
                     absl::StrCat("the workers that keep the state cannot form their group (",
-                                 cause.message(), "); send its tensors"));
+                                 cause.message(), "); send all tensors of the job"));
 }
 
 absl::Status StateMismatchError(absl::string_view field, absl::string_view description) {
@@ -207,12 +212,12 @@ absl::Status StateMismatchError(absl::string_view field, absl::string_view descr
 
 absl::Status StateCapacityError(absl::string_view name) {
   return StateError(absl::StatusCode::kFailedPrecondition, "INSUFFICIENT_CAPACITY", name,
-                    "a worker that keeps the state has not the memory that its gradients take");
+                    "a worker that keeps the state has too little memory for its gradients");
 }
 
 absl::Status OtherShardsError() {
   return Error(absl::StatusCode::kInternal, "INVALID_PLAN",
-               "the plan gives the ranks other rows than those whose state is kept");
+               "the plan gives the ranks other rows than the kept state has");
 }
 
 absl::Status ExpiredInQueueError() {
@@ -260,35 +265,38 @@ absl::Status InvalidRegistrationError(absl::string_view what) {
 }
 
 absl::Status IncompatibleWorkerError(absl::string_view what, int64_t theirs, int64_t ours) {
-  return Error(absl::StatusCode::kFailedPrecondition, "INCOMPATIBLE_WORKER",
-               absl::StrCat(what, " ", theirs, " of the worker is not the coordinator's ", ours),
-               {{"what", std::string(what)},
-                {"worker", absl::StrCat(theirs)},
-                {"coordinator", absl::StrCat(ours)}});
+  return Error(
+      absl::StatusCode::kFailedPrecondition, "INCOMPATIBLE_WORKER",
+      absl::StrCat(what, " ", theirs, " of the worker differs from the coordinator's ", ours),
+      {{"what", std::string(what)},
+       {"worker", absl::StrCat(theirs)},
+       {"coordinator", absl::StrCat(ours)}});
 }
 
 absl::Status OtherDeviceError(absl::string_view theirs, absl::string_view other,
                               absl::string_view ours) {
-  return Error(absl::StatusCode::kFailedPrecondition, "INCOMPATIBLE_WORKER",
-               absl::StrCat("it computes on ", theirs, ", and worker ", other, " on ", ours,
-                            ": all workers of a coordinator are of one kind (--device)"),
-               {{"what", "device_kind"},
-                {"worker", std::string(theirs)},
-                {"coordinator", std::string(ours)}});
+  return Error(
+      absl::StatusCode::kFailedPrecondition, "INCOMPATIBLE_WORKER",
+      absl::StrCat("it computes on ", theirs, ", but worker ", other, " on ", ours,
+                   ": all workers of a coordinator must have the same kind of device (--device)"),
+      {{"what", "device_kind"},
+       {"worker", std::string(theirs)},
+       {"coordinator", std::string(ours)}});
 }
 
 absl::Status UnwantedDeviceError(absl::string_view theirs, absl::string_view wanted) {
-  return Error(absl::StatusCode::kFailedPrecondition, "INCOMPATIBLE_WORKER",
-               absl::StrCat("it computes on ", theirs, ", and the coordinator takes workers on ",
-                            wanted, " alone (its --device-kind)"),
-               {{"what", "device_kind"},
-                {"worker", std::string(theirs)},
-                {"coordinator", std::string(wanted)}});
+  return Error(
+      absl::StatusCode::kFailedPrecondition, "INCOMPATIBLE_WORKER",
+      absl::StrCat("it computes on ", theirs, ", but the coordinator accepts only workers on ",
+                   wanted, " (its --device-kind)"),
+      {{"what", "device_kind"},
+       {"worker", std::string(theirs)},
+       {"coordinator", std::string(wanted)}});
 }
 
 absl::Status LeaseExpiredError(absl::string_view slot) {
   return Error(absl::StatusCode::kAborted, "LEASE_EXPIRED",
-               "this incarnation of the worker counts as lost", {{"slot", std::string(slot)}});
+               "this incarnation of the worker is considered lost", {{"slot", std::string(slot)}});
 }
 
 absl::Status SlotTakenError(absl::string_view slot) {

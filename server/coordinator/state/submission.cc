@@ -20,11 +20,12 @@ constexpr size_t kMaxRequestId = 64;
 absl::Status CheckRequestId(absl::string_view id) {
   if (id.size() > kMaxRequestId) {
     return InvalidField("INVALID_REQUEST", "request_id",
-                        absl::StrCat("at most ", kMaxRequestId, " characters"));
+                        absl::StrCat("must have at most ", kMaxRequestId, " characters"));
   }
   for (char c : id) {
     if (c <= 0x20 || c >= 0x7f) {
-      return InvalidField("INVALID_REQUEST", "request_id", "printable ASCII without spaces only");
+      return InvalidField("INVALID_REQUEST", "request_id",
+                          "must be printable ASCII without spaces");
     }
   }
   return absl::OkStatus();
@@ -73,7 +74,8 @@ absl::StatusOr<std::shared_ptr<const Submission>> MakeSubmission(
     RETURN_IF_ERROR(CheckDuration(request.result_ttl(), "result_ttl", options.max_result_ttl));
   }
   if (request.has_result_ttl() && !request.detached()) {
-    return InvalidField("INVALID_REQUEST", "result_ttl", "only a detached job's outputs are kept");
+    return InvalidField("INVALID_REQUEST", "result_ttl",
+                        "needs detached: only the outputs of detached jobs are kept");
   }
   auto submission = std::make_shared<Submission>();
   ASSIGN_OR_RETURN(submission->spec, SpecFromProto(request.spec(), "spec"));

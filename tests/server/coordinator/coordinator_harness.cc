@@ -177,7 +177,7 @@ WorkerEvent CoordinatorHarness::RegisterEvent(const std::string& slot,
   if (bf16x3_pair_seconds == 0) {
     control::v1::Lack* lack = info.add_lacks();
     lack->set_feature(kBf16x3Feature);
-    lack->set_why_not("It takes a CPU with AMX.");
+    lack->set_why_not("It needs a CPU with AMX.");
   }
   return event;
 }

@@ -184,7 +184,7 @@ TEST_F(GroupTest, TheLogSaysWhereAGroupBrokeAndWhomItSuspects) {
   ASSERT_FALSE(harness_.logged.empty());
   EXPECT_EQ(harness_.logged[0].job, "job");
   EXPECT_EQ(harness_.logged[0].text,
-            "group 1 broke at rank 1 (w1), segment 2, step 5, which suspects rank 0 (w0): "
+            "group 1 broke at rank 1 (w1), segment 2, step 5, suspected rank: rank 0 (w0): "
             "PEER_LOST: reset");
 }
 

@@ -194,9 +194,10 @@ TEST_F(MembershipTest, WorkersAreOfOneKind) {
   ASSERT_TRUE(refused.has_value());
   EXPECT_EQ(ReasonOf(*refused), "INCOMPATIBLE_WORKER");
   EXPECT_EQ(refused->code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(refused->message(),
-            "it computes on a CPU, and worker gpu-0 on a GPU: all workers of a coordinator are of "
-            "one kind (--device)");
+  EXPECT_EQ(
+      refused->message(),
+      "it computes on a CPU, but worker gpu-0 on a GPU: all workers of a coordinator must have "
+      "the same kind of device (--device)");
   // A worker without a kind counts as a CPU.
   EXPECT_TRUE(connect("old-0", control::v1::DEVICE_KIND_UNSPECIFIED).has_value());
   EXPECT_FALSE(connect("gpu-1", control::v1::DEVICE_KIND_CUDA).has_value());
@@ -211,7 +212,7 @@ TEST_F(MembershipTest, TheOperatorSaysWhichKindWhoeverComesFirst) {
   ASSERT_TRUE(refused.has_value());
   EXPECT_EQ(ReasonOf(*refused), "INCOMPATIBLE_WORKER");
   EXPECT_EQ(refused->message(),
-            "it computes on a CPU, and the coordinator takes workers on a GPU alone (its "
+            "it computes on a CPU, but the coordinator accepts only workers on a GPU (its "
             "--device-kind)");
   WorkerEvent event = harness.RegisterEvent("gpu-0", "gpu-0's");
   event.mutable_register_()->set_device_kind(control::v1::DEVICE_KIND_CUDA);

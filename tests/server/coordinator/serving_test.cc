@@ -119,7 +119,7 @@ TEST_F(ServingTest, ServersInNoGroup) {
   ASSERT_TRUE(Refusal(refused).has_value());
   EXPECT_EQ(ReasonOf(*Refusal(refused)), "INSUFFICIENT_WORKERS");
   EXPECT_EQ(DetailOf(*Refusal(refused)).metadata.at("ready_workers"), "2");
-  EXPECT_NE(Refusal(refused)->message().find("in no group"), std::string::npos);
+  EXPECT_NE(Refusal(refused)->message().find("in no common group"), std::string::npos);
 }
 
 // The only worker that serves it is suspect and gets time to return.
@@ -140,7 +140,7 @@ TEST_F(ServingTest, WhatOneReadyWorkerServesIsServed) {
   Lacking();
   harness_.AddWorker("a");
   EXPECT_FALSE(bf16x3().served());
-  EXPECT_EQ(bf16x3().why_not(), "It takes a CPU with AMX.");
+  EXPECT_EQ(bf16x3().why_not(), "It needs a CPU with AMX.");
   control::v1::WorkerEvent event = harness_.RegisterEvent("g", "i0");
   control::v1::Lack* lack = event.mutable_register_()->add_lacks();
   lack->set_feature("mask/causal");
