@@ -76,15 +76,18 @@ Flags Defaults() {
 
 void AddPlaces(CLI::App* app, Flags* flags) {
   WorkerOptions* worker = &flags->worker;
-  AddAddress(app, {"--coordinator", "Control service of the coordinator"}, &worker->coordinator);
-  AddName(app, {"--slot", "Stable name of this worker's place; no two workers may share one"},
-          {1, 128}, &worker->slot);
+  AddAddress(app, {"--coordinator", "Control address of the coordinator"}, &worker->coordinator);
+  AddName(app, {"--slot", "Stable name of this worker's place, unique among the workers"}, {1, 128},
+          &worker->slot);
   AddName(app,
-          {"--locality", "Workers with equal or neighbouring names are put in one group first"},
+          {"--locality",
+           "Name of the location; workers with equal or neighbouring names are grouped first"},
           {0, 128}, &worker->locality);
-  AddAddress(app, {"--data-address", "Where to listen for tensors; port 0: any"},
+  AddAddress(app, {"--data-address", "Address for the tensors of clients; port 0: any free port"},
              &worker->data_address);
-  AddText(app, {"--advertise-address", "Where clients reach --data-address; default: the same"},
+  AddText(app,
+          {"--advertise-address",
+           "Address at which clients reach --data-address; default: the same address"},
           "HOST[:PORT]", "", [worker](const std::string& text) -> absl::Status {
             ASSIGN_OR_RETURN(std::tie(worker->advertise_host, worker->advertise_port),
                              ParseHost(text));
@@ -92,18 +95,19 @@ void AddPlaces(CLI::App* app, Flags* flags) {
           });
   AddText(app,
           {"--comm-address",
-           "Where other workers reach this one: an address or host name of this machine, or a "
-           "network interface; any port is used"},
+           "Address for other workers: an address or host name of this machine, or a network "
+           "interface; any port is used"},
           "HOST|if:NAME", flags->comm_address, [flags](const std::string& text) -> absl::Status {
             if (text.empty() || text == "if:" || absl::StrContains(text, ' ')) {
-              return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no HOST or if:NAME"));
+              return absl::InvalidArgumentError(
+                  absl::StrCat("'", text, "' is neither HOST nor if:NAME"));
             }
             flags->comm_address = text;
             return absl::OkStatus();
           });
   AddAddress(app,
              {"--health-address",
-              "A health service of its own, for probes; default: only on --data-address"},
+              "Address of a separate health service for probes; default: only on --data-address"},
              &worker->health_address);
 }
 
@@ -115,47 +119,46 @@ void AddSizes(CLI::App* app, Flags* flags) {
            {1 << 20, kMostHostBytes}, &worker->device_bytes);
   AddInteger(app,
              {"--threads",
-              "Threads of the attention kernel; 0: as many as CPUs may be used. Up to 8 "
-              "that are as many as those each keep to a CPU of their own"},
+              "Threads of the attention kernel; 0: one for each usable CPU. If there is one thread "
+              "for each usable CPU, and at most 8, each is pinned to its own CPU"},
              {0, 1024}, &flags->threads, "threads");
-  AddText(app, {"--cpus", "CPUs, 0 to 1023, that all threads of the worker keep to; default: any"},
-          "N[-M][,N[-M]…]", "", [flags](const std::string& text) -> absl::Status {
-            absl::StatusOr<std::vector<int>> cpus = ParseCpuList(text);
-            if (cpus.ok()) flags->cpus = *std::move(cpus);
-            return cpus.status();
-          });
+  AddText(
+      app,
+      {"--cpus", "CPUs, 0 to 1023, to which all threads of the worker are pinned; default: any"},
+      "N[-M][,N[-M]…]", "", [flags](const std::string& text) -> absl::Status {
+        absl::StatusOr<std::vector<int>> cpus = ParseCpuList(text);
+        if (cpus.ok()) flags->cpus = *std::move(cpus);
+        return cpus.status();
+      });
   AddInteger(app, {"--copy-threads", "Threads that begin shards and check large pieces of outputs"},
              {1, 64}, &flags->copy_threads, "threads");
-  AddText(app,
-          {"--device",
-           "What computes: the CPU, a GPU, or the first GPU where there is one and else the CPU"},
-          "cpu|auto|cuda:N", flags->backend.device,
-          [flags](const std::string& text) -> absl::Status {
-            flags->backend.device = text;
-            return CheckDeviceName(text);
-          });
-  AddText(app, {"--nccl-library", "NCCL's library, which workers with GPUs load"}, "LIBRARY",
+  AddText(
+      app, {"--device", "Device that computes; auto: the first GPU if there is one, else the CPU"},
+      "cpu|auto|cuda:N", flags->backend.device, [flags](const std::string& text) -> absl::Status {
+        flags->backend.device = text;
+        return CheckDeviceName(text);
+      });
+  AddText(app, {"--nccl-library", "NCCL library that workers with GPUs load"}, "LIBRARY",
           flags->backend.nccl_library, [flags](const std::string& text) -> absl::Status {
-            if (text.empty()) return absl::InvalidArgumentError("no library");
+            if (text.empty()) return absl::InvalidArgumentError("the name of the library is empty");
             flags->backend.nccl_library = text;
             return absl::OkStatus();
           });
-  AddText(
-      app,
-      {"--cudnn-library",
-       "cuDNN's library, \"libcudnn.so.9\" for instance, to which workers with GPUs hand what it "
-       "serves; off: none"},
-      "LIBRARY|off", "off", [flags](const std::string& text) -> absl::Status {
-        if (text.empty()) return absl::InvalidArgumentError("no library");
-        flags->backend.cudnn_library = text == "off" ? "" : text;
-        return absl::OkStatus();
-      });
+  AddText(app,
+          {"--cudnn-library",
+           "cuDNN library, for example \"libcudnn.so.9\", which workers with GPUs use for the work "
+           "that it supports; off: none"},
+          "LIBRARY|off", "off", [flags](const std::string& text) -> absl::Status {
+            if (text.empty()) return absl::InvalidArgumentError("the name of the library is empty");
+            flags->backend.cudnn_library = text == "off" ? "" : text;
+            return absl::OkStatus();
+          });
   AddChoice(app, {"--kernel", "Instruction set of the CPU's attention kernel"},
             {"auto", "amx", "avx512bf16", "avx512", "avx2", "portable"}, &flags->backend.kernel);
   AddChoice(app,
             {"--cuda-kernel",
-             "Kernels of a GPU: hopper's, for compute capability 9.0, are taken where they pass a "
-             "check at start"},
+             "Kernels of a GPU; the Hopper kernels, for compute capability 9.0, are used if they "
+             "pass a check at start"},
             {"auto", "portable", "hopper"}, &flags->backend.cuda_kernel);
   AddBytes(app,
            {"--link-rate",
@@ -168,45 +171,45 @@ void AddTimes(CLI::App* app, Flags* flags) {
   WorkerOptions* worker = &flags->worker;
   AddDuration(app,
               {"--measure-time",
-               "Time for measuring forward passes at start, about half of it for gradients and "
-               "as long again for the link"},
+               "Time for measuring forward passes at start; gradients add about half of it, and "
+               "the link the same time again"},
               {absl::Milliseconds(1), absl::Seconds(10)}, &flags->measure_time);
   AddBytes(app, {"--min-rate", "Bytes per second below which an upload or a download has stalled"},
            {1, kTiB}, &worker->rate.floor_bytes_per_second);
   AddDuration(app,
               {"--min-rate-window",
-               "Time without a byte after which it has stalled, however fast it was before"},
+               "Time without a byte after which an upload or a download has stalled, whatever its "
+               "earlier rate"},
               {absl::Seconds(1), absl::Hours(1)}, &worker->rate.window);
+  AddDuration(
+      app,
+      {"--step-timeout",
+       "Longest time that a step's transfers may take beyond its tasks; twice the predicted time "
+       "is added if long steps could not be split, or if peers first run segments of other groups"},
+      {absl::Seconds(1), absl::Hours(1)}, &worker->step_timeout);
   AddDuration(app,
-              {"--step-timeout",
-               "Longest time that a step's transfers may take beyond its tasks; twice what is "
-               "predicted more where long steps could not be split, or peers have other groups' "
-               "segments to run first"},
-              {absl::Seconds(1), absl::Hours(1)}, &worker->step_timeout);
+              {"--stall-timeout",
+               "Time without progress after which the worker exits with code 70; longer than "
+               "--step-timeout, and extended whenever that is extended"},
+              {absl::Seconds(2), absl::Hours(2)}, &worker->stall_timeout);
   AddDuration(
-      app,
-      {"--stall-timeout",
-       "Time without progress after which the worker ends with exit code 70, above --step-timeout, "
-       "and longer where that is"},
-      {absl::Seconds(2), absl::Hours(2)}, &worker->stall_timeout);
-  AddDuration(
-      app,
-      {"--abort-timeout", "Time that an abort may take before the worker ends with exit code 70"},
+      app, {"--abort-timeout", "Time that an abort may take before the worker exits with code 70"},
       {kMinAbortTimeout, absl::Hours(1)}, &worker->abort_timeout);
-  AddDuration(app, {"--drain-timeout", "Longest time from SIGTERM to the end"},
+  AddDuration(app, {"--drain-timeout", "Longest time from SIGTERM to the end of the process"},
               {absl::ZeroDuration(), absl::Hours(24)}, &worker->drain_timeout);
 }
 
 void AddHopperCheck(CLI::App* app, const char* flag, const std::string& kernel,
                     std::string* device) {
   AddText(app,
-          {flag, absl::StrCat("Serves nothing: compares the kernel for ", kernel,
-                              " with the CPU's on a GPU, says `passed` or why not, and ends")},
+          {flag,
+           absl::StrCat("Only check: compare the kernel for ", kernel,
+                        " on a GPU with the CPU's kernel, print `passed` or the error, and exit")},
           "cuda:N", "", [device](const std::string& text) -> absl::Status {
             *device = text;
             return GpuNumber(text).ok()
                        ? absl::OkStatus()
-                       : absl::InvalidArgumentError(absl::StrCat("'", text, "' is no cuda:N"));
+                       : absl::InvalidArgumentError(absl::StrCat("'", text, "' is not cuda:N"));
           });
 }
 
@@ -219,11 +222,12 @@ absl::Status Check(const Flags& flags) {
   if (advertised.empty() && IsEveryAddress(ParseAddress(flags.worker.data_address)->first)) {
     return absl::InvalidArgumentError(
         absl::StrCat("--data-address ", flags.worker.data_address,
-                     " listens everywhere: say in --advertise-address where clients reach it"));
+                     " is a wildcard address: set --advertise-address to the address for clients"));
   }
   if (IsEveryAddress(advertised)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--advertise-address ", advertised, " is everywhere: say where clients reach this worker"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--advertise-address ", advertised,
+                     " is a wildcard address: give the address for clients"));
   }
   return absl::OkStatus();
 }
@@ -306,7 +310,7 @@ int Run(Flags flags) {
   LimitCallbackThreads();
   const absl::Status ready = MakeReady(&flags);
   if ((ready.ok() || absl::IsCancelled(ready)) && ToldToEnd()) {
-    LogInfo(kNoJob, "ended before it was ready, as it was told to");
+    LogInfo(kNoJob, "ended by a signal before it was ready");
     return 0;
   }
   if (!ready.ok()) {

@@ -25,7 +25,7 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, Shard
   work.id = IdOf(reserve.shard());
   work.principal = reserve.principal();
   if (lender != nullptr && lender->principal != work.principal) {
-    return MakeError(absl::StatusCode::kInternal, "the kept shard is another principal's",
+    return MakeError(absl::StatusCode::kInternal, "the kept shard belongs to another principal",
                      {"INVALID_PLAN", {}, {}, {}});
   }
   ASSIGN_OR_RETURN(work.request.spec, SpecFromProto(reserve.spec(), "reserve.spec"));
@@ -63,11 +63,10 @@ absl::StatusOr<ShardWork> OpenReserve(const control::v1::Reserve& reserve, Shard
   // The coordinator has counted these bytes against this worker's budget.
   const int64_t bytes = shape.own_bytes();
   if (bytes != reserve.staging_bytes()) {
-    return MakeError(
-        absl::StatusCode::kInternal,
-        absl::StrCat("the plan gives rank ", work.id.rank, " ", bytes, " bytes, not ",
-                     reserve.staging_bytes(), ": coordinator and worker do not agree on it"),
-        {"INVALID_PLAN", {}, {}, {}});
+    return MakeError(absl::StatusCode::kInternal,
+                     absl::StrCat("by the worker's plan rank ", work.id.rank, " needs ", bytes,
+                                  " bytes, but the coordinator reserves ", reserve.staging_bytes()),
+                     {"INVALID_PLAN", {}, {}, {}});
   }
   ASSIGN_OR_RETURN(work.staged,
                    StagedShard::Create(means.pool, std::move(shape), std::move(means.on_freed),

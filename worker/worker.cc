@@ -195,7 +195,7 @@ void Worker::Impl::Report(WorkerEvent fact) {
   // The coordinator has the reason now. A new process may find the device working.
   if (const v1::Error* fault = DeviceFaultIn(fact);
       fault != nullptr && !device_lost_.exchange(true)) {
-    LogError(kNoJob, "the device is lost: ", fault->message(), "; leaving");
+    LogError(kNoJob, "the device is lost: ", fault->message(), "; the worker exits");
     options_.exit(kDeviceLostExitCode);
   }
 }
@@ -359,7 +359,7 @@ void Worker::Impl::LeaveIfWorn() {
     MutexLock lock(&works_mutex_);
     if (!works_.empty()) return;
   }
-  LogWarning(kNoJob, why, "; leaving, for another process to take this one's place");
+  LogWarning(kNoJob, why, "; the worker exits, so that a new process can replace it");
   worn_ = true;
   Terminate({/*asked=*/false});
 }

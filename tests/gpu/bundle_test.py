@@ -53,7 +53,7 @@ class BundleTest(unittest.TestCase):
     def test_it_starts_from_its_own_folder_and_finds_no_gpu(self):
         probe = os.path.join(self.folder, "gpu_probe")
         with open(probe, "w", encoding="utf-8") as file:
-            file.write("#!/bin/sh\necho 'no NVIDIA driver here' >&2\nexit 3\n")
+            file.write("#!/bin/sh\necho 'this machine has no NVIDIA driver' >&2\nexit 3\n")
         os.chmod(probe, os.stat(probe).st_mode | stat.S_IXUSR)
         filled = os.path.join(self.folder, "filled")
         manifest = gpu_bundle.fill(filled, {"gpu_probe": probe, "annulus": "/bin/true"}, "abc")
@@ -68,7 +68,7 @@ class BundleTest(unittest.TestCase):
         command = [os.path.join(self.folder, "annulus-gpu", "run.sh"), "--out", os.path.join(self.folder, "report")]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, cwd="/")
         self.assertEqual((done.returncode, done.stdout), (runner.NO_GPU, ""), done.stderr)
-        self.assertEqual(done.stderr, "tests/gpu/run.sh: no GPU to run on: no NVIDIA driver here\n")
+        self.assertEqual(done.stderr, "tests/gpu/run.sh: no GPU to run on: this machine has no NVIDIA driver\n")
         self.assertFalse(os.path.exists(os.path.join(self.folder, "report")))
         listed = subprocess.run([*command, "--list"], env=environment, capture_output=True, text=True, timeout=60, cwd="/")
         self.assertEqual(listed.returncode, 0, listed.stderr)

@@ -41,7 +41,7 @@ void SimWorker::Start() {
   } else {
     control::v1::Lack* lack = self.add_lacks();
     lack->set_feature(kBf16x3Feature);
-    lack->set_why_not("It takes a CPU with AMX.");
+    lack->set_why_not("It needs a CPU with AMX.");
   }
   *self.mutable_rates() = RatesToProto(rates);
   self.set_schedule_version(kScheduleVersion);

@@ -116,7 +116,7 @@ TEST_F(ReserveTest, RefusesBytesThatItsPlanDoesNotGive) {
 
 TEST_F(ReserveTest, RefusesWhatTheEngineLacks) {
   control::v1::Reserve reserve = SecondHalf();
-  const std::vector<Capability> lacks = {{kBf16x3Feature, false, "It takes a CPU with AMX.", ""}};
+  const std::vector<Capability> lacks = {{kBf16x3Feature, false, "It needs a CPU with AMX.", ""}};
   EXPECT_TRUE(Open(reserve, nullptr, lacks).ok());
   reserve.mutable_spec()->set_arithmetic(v1::AttentionSpec::ARITHMETIC_BF16X3);
   const absl::Status refused = Open(reserve, nullptr, lacks).status();

@@ -187,8 +187,7 @@ void AgentState::Fence(absl::Time now, const std::string& why) {
   GiveStreamUp();
   Do(SetReady{false});
   link_.Reset(now);
-  CloseAll(MakeError(absl::StatusCode::kAborted,
-                     absl::StrCat("the worker let go of all jobs: ", why),
+  CloseAll(MakeError(absl::StatusCode::kAborted, absl::StrCat("the worker dropped all jobs: ", why),
                      {"JOB_ENDED", {{"cause", why}}, {}, kRetryAfterFence}));
 }
 
@@ -205,7 +204,7 @@ void AgentState::LeaveIfDone(absl::Time now) {
   exited_ = true;
   Do(Exit{0, done ? "drained"
                   : absl::StrCat("the drain took too long: ", shards_.size(), " shards and ",
-                                 groups_.size(), " groups are cut off")});
+                                 groups_.size(), " groups were ended early")});
 }
 
 }  // namespace annulus

@@ -81,7 +81,7 @@ void AgentState::On(const LinkClosed& event, absl::Time now) {
   link_.Closed(now);
   Do(SetReady{false});
   if (event.status.code() == absl::StatusCode::kAborted) {
-    Fence(now, absl::StrCat("the coordinator gave it up: ", event.status.message()));
+    Fence(now, absl::StrCat("the coordinator considers it lost: ", event.status.message()));
   } else if (event.status.code() == absl::StatusCode::kFailedPrecondition ||
              event.status.code() == absl::StatusCode::kInvalidArgument) {
     exited_ = true;

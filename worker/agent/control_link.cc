@@ -37,8 +37,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const ControlLink::Options& options) 
 absl::Status Explained(const absl::Status& status) {
   if (!absl::IsUnimplemented(status) || !status.message().empty()) return status;
   return absl::UnimplementedError(
-      "who listens there does not serve workers: is it a coordinator's --address, where its "
-      "--control-address is meant?");
+      "this address does not serve workers: use the coordinator's --control-address, not its "
+      "--address");
 }
 
 }  // namespace

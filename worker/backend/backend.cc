@@ -38,15 +38,15 @@ absl::StatusOr<CheckedPath> ChoosePath(const BackendOptions& options) {
 absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
   if (options.cuda_kernel != "auto") {
     return absl::InvalidArgumentError(absl::StrCat("the CUDA kernel \"", options.cuda_kernel,
-                                                   "\" is one of a GPU, and the device is a CPU"));
+                                                   "\" needs a GPU, but the device is a CPU"));
   }
   if (!options.cudnn_library.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("cuDNN (\"", options.cudnn_library,
-                                                   "\") is for a GPU, and the device is a CPU"));
+                                                   "\") needs a GPU, but the device is a CPU"));
   }
   if (options.nccl_library != BackendOptions::kNcclLibrary) {
-    return absl::InvalidArgumentError(absl::StrCat("NCCL (\"", options.nccl_library,
-                                                   "\") is for a GPU, and the device is a CPU"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("NCCL (\"", options.nccl_library, "\") needs a GPU, but the device is a CPU"));
   }
   CpuKernel::Options kernel;
   kernel.threads = options.threads;
@@ -56,7 +56,7 @@ absl::StatusOr<Engine> MakeCpuEngine(const BackendOptions& options) {
   Engine engine;
   if (!probe->serves_bf16x3()) {
     engine.lacks.push_back(
-        {kBf16x3Feature, /*served=*/false, "It takes a CPU with AMX.", "spec.arithmetic"});
+        {kBf16x3Feature, /*served=*/false, "It needs a CPU with AMX.", "spec.arithmetic"});
   }
   engine.any_thread = true;
   engine.arithmetic = probe->Description();
@@ -91,15 +91,15 @@ absl::StatusOr<std::optional<int>> ChooseGpu(const BackendOptions& options) {
   if (options.device == "auto") {
     const absl::StatusOr<int> gpus = GpusHere();
     if (gpus.ok()) {
-      LogInfo(kNoJob, "GPUs: ", *gpus, "; cuda:0 is taken");
+      LogInfo(kNoJob, "GPUs: ", *gpus, "; using cuda:0");
     } else {
-      LogInfo(kNoJob, "no GPU: ", gpus.status().message(), "; the CPU is taken");
+      LogInfo(kNoJob, "no GPU: ", gpus.status().message(), "; using the CPU");
       return std::nullopt;
     }
   }
   if (options.kernel != "auto") {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "kernel path \"", options.kernel, "\" is one of the CPU, and the device is a GPU"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("kernel path \"", options.kernel, "\" needs a CPU, but the device is a GPU"));
   }
   if (options.device == "auto") return 0;
   ASSIGN_OR_RETURN(const int number, GpuNumber(options.device));

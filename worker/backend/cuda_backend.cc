@@ -41,7 +41,7 @@ absl::Status SetInterface(const BackendOptions& options) {
   ASSIGN_OR_RETURN(const std::string interface,
                    InterfaceOf(options.comm_host, options.comm_interface));
   if (const char* const set = std::getenv(kNcclInterface); set != nullptr) {
-    LogInfo(kNoJob, kNcclInterface, "=", set, " goes before --comm-address");
+    LogInfo(kNoJob, kNcclInterface, "=", set, " overrides --comm-address");
     return absl::OkStatus();
   }
   setenv(kNcclInterface, absl::StrCat("=", interface).c_str(), /*overwrite=*/0);

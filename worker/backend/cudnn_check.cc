@@ -20,7 +20,7 @@ absl::Status WithItsPart(const std::string& what, const std::function<int64_t()>
     return MakeError(status.code(), absl::StrCat(what, ": ", status.message()), DetailOf(status));
   }
   if (rectangles() > before) return status;
-  return MakeError(absl::StatusCode::kInternal, absl::StrCat(what, ": cuDNN did nothing of it"),
+  return MakeError(absl::StatusCode::kInternal, absl::StrCat(what, ": cuDNN computed none of it"),
                    {"KERNEL_SELF_CHECK_FAILED", {}, {}, {}});
 }
 

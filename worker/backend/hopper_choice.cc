@@ -49,7 +49,7 @@ absl::StatusOr<std::string> Judge(const std::string& asked, absl::string_view ke
     return verdict;
   }
   if (asked == "auto") {
-    LogWarning(kNoJob, "the kernel for ", kernel, " ", verdict, "; the portable one serves");
+    LogWarning(kNoJob, "the kernel for ", kernel, " ", verdict, "; the portable kernel is used");
     return verdict;
   }
   return MakeError(absl::StatusCode::kFailedPrecondition,

@@ -313,7 +313,8 @@ absl::Status CheckKernelsByShape(AttentionKernel& kernel, AttentionKernel& yards
       }
     }
     if (compared == 0) {
-      return Failed(absl::StrCat("no shape of ", DataTypeName(dtype), " is served both ways"));
+      return Failed(
+          absl::StrCat("no shape of ", DataTypeName(dtype), " is supported by both kernels"));
     }
   }
   return absl::OkStatus();

@@ -94,7 +94,7 @@ absl::StatusOr<BindAddress> ResolveBindAddress(const std::string& host,
   const absl::string_view name = host.empty() ? interface : host;
   if (IsWildcard(address)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", name, "\" is no address at which peers can call"));
+        absl::StrCat("\"", name, "\" is not an address to which peers can connect"));
   }
   const absl::Status bound = TryToBind(address);
   if (!bound.ok()) {

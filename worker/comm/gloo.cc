@@ -57,7 +57,7 @@ absl::Status Lost(int32_t peer, const absl::Status& status) {
 absl::Status CannotBegin(const absl::Status& status) {
   if (status.ok()) return status;
   LogInfo(kNoJob, status.message());
-  return absl::UnavailableError("Gloo cannot begin; the worker's log says why");
+  return absl::UnavailableError("Gloo cannot start; the cause is in the worker's log");
 }
 
 // Exchanged on each ordered pair before the first job.
@@ -191,7 +191,7 @@ absl::Status GlooCommunicator::Greet(uint64_t group, absl::Time deadline) {
     if (peer == rank()) continue;
     const Greeting& g = theirs[peer];
     if (g.group != group || g.from != peer || g.to != rank()) {
-      return PeerLost(peer, "who connected in its place is not of this group");
+      return PeerLost(peer, "the process that connected does not belong to this group");
     }
   }
   return absl::OkStatus();

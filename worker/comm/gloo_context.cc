@@ -78,7 +78,7 @@ class PatientPair final : public tcp::Pair {
     const bool more = Pair::read();
     if (ex_ == nullptr && rx_.nread >= sizeof(rx_.preamble) &&
         rx_.getOpcode() == tcp::Op::SEND_BUFFER) {
-      signalException("a peer that is none: it sends to a buffer");
+      signalException("not a valid peer: it sends to a buffer");
     }
     return more && ex_ == nullptr;
   }

@@ -14,9 +14,9 @@ void MessageSeal::Add(const std::byte* data, int64_t more) {
 absl::Status CheckSeal(int32_t peer, const MessageSeal& arrived, const MessageSeal& sent) {
   if (arrived.bytes == sent.bytes && arrived.crc32c == sent.crc32c) return absl::OkStatus();
   return MessageDamaged(
-      peer, absl::StrCat("a message of ", arrived.bytes, " bytes with CRC-32C ",
-                         absl::Hex(arrived.crc32c, absl::kZeroPad8), " was sent as one of ",
-                         sent.bytes, " with ", absl::Hex(sent.crc32c, absl::kZeroPad8)));
+      peer, absl::StrCat("a message arrived with ", arrived.bytes, " bytes and CRC-32C ",
+                         absl::Hex(arrived.crc32c, absl::kZeroPad8), ", but was sent with ",
+                         sent.bytes, " bytes and ", absl::Hex(sent.crc32c, absl::kZeroPad8)));
 }
 
 }  // namespace annulus

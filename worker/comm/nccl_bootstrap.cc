@@ -21,7 +21,7 @@ absl::StatusOr<NcclBootstrap> Decode(const std::string& bytes, int32_t rank) {
       !absl::SimpleAtoi(parts[2], &decoded.version) ||
       static_cast<int64_t>(parts[3].size()) != id_digits) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the bootstrap bytes of rank ", rank, " are not of this group"));
+        absl::StrCat("the bootstrap bytes of rank ", rank, " do not belong to this group"));
   }
   decoded.id = absl::HexStringToBytes(parts[3]);
   return decoded;
@@ -40,8 +40,8 @@ absl::StatusOr<std::string> NcclIdOf(absl::Span<const std::string> bootstraps,
     ASSIGN_OR_RETURN(const NcclBootstrap other, Decode(bootstraps[r], r));
     if (other.version != own.version) {
       return absl::InvalidArgumentError(absl::StrCat(
-          "rank ", r, " has NCCL ", NcclVersionText(other.version), ", and rank ", rank, " has ",
-          NcclVersionText(own.version), ": all ranks of a group need the same"));
+          "rank ", r, " has NCCL ", NcclVersionText(other.version), ", but rank ", rank, " has ",
+          NcclVersionText(own.version), ": all ranks of a group need the same version"));
     }
     if (r == 0) id = other.id;
   }

@@ -152,13 +152,13 @@ absl::Status CheckNcclEnvironment(const NcclEnvironment& environment) {
   const char* const max_ctas = environment.max_ctas;
   if (!IsUnset(max_ctas) && !BlocksOf(max_ctas).has_value()) {
     return absl::FailedPreconditionError(
-        absl::StrCat("NCCL_MAX_CTAS=", max_ctas, " is no number of blocks, 1 or more"));
+        absl::StrCat("NCCL_MAX_CTAS=", max_ctas, " is not a number of blocks, 1 or more"));
   }
   // NCCL treats even an empty value as an address.
   if (environment.comm_id != nullptr) {
     return absl::FailedPreconditionError(
         absl::StrCat("NCCL_COMM_ID=", environment.comm_id,
-                     " would let all groups of workers meet at one address: unset it"));
+                     " would make all groups of workers use one address: unset it"));
   }
   return absl::OkStatus();
 }

@@ -23,9 +23,9 @@ FetchCall::FetchCall(ShardBoard* board, CopyPool* pool, Stream* stream, bool hel
 
 void FetchCall::Start(const v1::FetchShardRequest& request) {
   if (request.parts_size() > kMaxParts) {
-    return Conclude(
-        InvalidField("LIMIT_EXCEEDED", "parts",
-                     absl::StrCat(request.parts_size(), " parts, of at most ", kMaxParts)));
+    return Conclude(InvalidField(
+        "LIMIT_EXCEEDED", "parts",
+        absl::StrCat("has ", request.parts_size(), " parts, at most ", kMaxParts, " are allowed")));
   }
   {
     MutexLock lock(&mutex_);
@@ -65,14 +65,15 @@ absl::Status FetchCall::Plan() {
           return static_cast<int>(info.id) == part.tensor() && info.direction == Direction::kOutput;
         });
     if (tensor == shape.tensors.end()) {
-      return InvalidField("UNKNOWN_TENSOR", "parts.tensor", "is no output of this job");
+      return InvalidField("UNKNOWN_TENSOR", "parts.tensor", "is not an output of this job");
     }
     const int64_t rows = shape.rows(*tensor);
     if (part.row_begin() < 0 || part.row_count() < 1 || part.row_begin() > rows ||
         part.row_count() > rows - part.row_begin()) {
-      return InvalidField("CHUNK_OUT_OF_RANGE", "parts.row_begin",
-                          absl::StrCat("rows ", part.row_begin(), " + ", part.row_count(), " of ",
-                                       rows, " rows of ", TensorName(tensor->id)));
+      return InvalidField(
+          "CHUNK_OUT_OF_RANGE", "parts.row_begin",
+          absl::StrCat("rows ", part.row_begin(), " + ", part.row_count(), " are not within the ",
+                       rows, " rows of ", TensorName(tensor->id)));
     }
     parts_.push_back({static_cast<size_t>(tensor - shape.tensors.begin()), part.row_begin(),
                       part.row_begin() + part.row_count()});

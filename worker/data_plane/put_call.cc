@@ -112,14 +112,14 @@ void PutCall::OnMessage(PutMessage message) {
     if (joins && message.ticket.empty() && !message.parts.empty()) {
       broken = SequenceError("ticket", "the first message must hold the ticket");
     } else if (!joins && !message.ticket.empty()) {
-      broken = SequenceError("ticket", "a ticket comes once, first");
+      broken = SequenceError("ticket", "only the first message may have a ticket");
     } else if (joins) {
       phase_ = Phase::kJoining;
       presenting_ = true;
       ticket = std::move(message.ticket);
       first_ = std::move(message);
     } else if (message.parts.empty()) {
-      broken = SequenceError("chunks", "a message of a stream holds no chunk");
+      broken = SequenceError("chunks", "a message of the stream has no chunk");
     } else {
       phase_ = Phase::kCopying;
     }

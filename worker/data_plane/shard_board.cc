@@ -256,11 +256,12 @@ absl::Status ShardBoard::TakeTicket(Guest* guest, absl::string_view ticket, Stag
 absl::Status ShardBoard::TooLate(const Guest& guest) const {
   if (guest.has_ticket && Expired(guest.claims)) return TicketExpired(guest.id);
   if (guest.has_ticket) {
-    return Error(absl::StatusCode::kNotFound, "SHARD_NOT_FOUND", "no such shard is here", guest.id);
+    return Error(absl::StatusCode::kNotFound, "SHARD_NOT_FOUND",
+                 "this worker does not have the shard", guest.id);
   }
   return MakeError(
       absl::StatusCode::kDeadlineExceeded,
-      absl::StrCat("no ticket came in ", absl::FormatDuration(options_.ticket_wait)),
+      absl::StrCat("no ticket arrived within ", absl::FormatDuration(options_.ticket_wait)),
       {"UPLOAD_STALLED", {{"window", absl::FormatDuration(options_.ticket_wait)}}, {}, {}});
 }
 
@@ -321,9 +322,9 @@ void ShardBoard::Abandon(const ShardId& id, Entry* entry, const absl::Status& wh
 void ShardBoard::Expire(const ShardId& id, Entry* entry, Later* later) {
   const absl::Status why = entry->published
                                ? Error(absl::StatusCode::kDeadlineExceeded, "DOWNLOAD_STALLED",
-                                       "nobody has fetched the outputs in time", id)
+                                       "the outputs were not fetched in time", id)
                                : Error(absl::StatusCode::kDeadlineExceeded, "UPLOAD_STALLED",
-                                       "the upload is not complete in time", id);
+                                       "the upload was not complete in time", id);
   Abandon(id, entry, why, later);
   for (auto& [call, guest] : guests_) {
     if (guest.id == id) EndLater(guest.call, why, later);

@@ -21,7 +21,7 @@ absl::Status Unusable(const absl::string_view what) { return absl::FailedPrecond
 absl::Status StartError(CudaApi* api, CudaError error, absl::string_view what) {
   if (error == kCudaSuccess) return absl::OkStatus();
   if (error == kCudaDevicesUnavailable) {
-    return Unusable("the GPU is busy: another process has it to itself (its compute mode)");
+    return Unusable("the GPU is busy: another process uses it exclusively (compute mode)");
   }
   return Unusable(absl::StrCat(what, ": ", api->ErrorText(error)));
 }
@@ -42,17 +42,17 @@ absl::StatusOr<int> CountGpus(CudaApi* api) {
   setenv("CUDA_MODULE_LOADING", "EAGER", /*overwrite=*/1);
   int driver = 0, runtime = 0;
   RETURN_IF_ERROR(StartError(api, api->Versions(&driver, &runtime), "CUDA's versions"));
-  if (driver == 0) return Unusable("no NVIDIA driver here");
+  if (driver == 0) return Unusable("this machine has no NVIDIA driver");
   // A driver supports every runtime of its own major version and of earlier ones.
   if (driver / 1000 < runtime / 1000) {
-    return Unusable(absl::StrCat("the NVIDIA driver is too old: it serves CUDA ",
-                                 VersionText(driver), ", and this program needs ", runtime / 1000,
+    return Unusable(absl::StrCat("the NVIDIA driver is too old: it supports CUDA ",
+                                 VersionText(driver), ", but this program needs ", runtime / 1000,
                                  ".0"));
   }
   int count = 0;
   const CudaError error = api->DeviceCount(&count);
   if (error == kCudaNoDevice || (error == kCudaSuccess && count == 0)) {
-    return Unusable("no GPU here");
+    return Unusable("this machine has no GPU");
   }
   if (error == kCudaInsufficientDriver) return Unusable("the NVIDIA driver is too old");
   RETURN_IF_ERROR(StartError(api, error, "the number of GPUs"));
@@ -79,7 +79,8 @@ absl::Status CudaContext::Open() {
   ASSIGN_OR_RETURN(const int count, CountGpus(api_));
   const int ordinal = options_.ordinal;
   if (ordinal < 0 || ordinal >= count) {
-    return Unusable(absl::StrCat("no GPU cuda:", ordinal, ": there are ", count, " here, from 0"));
+    return Unusable(absl::StrCat("no GPU cuda:", ordinal, ": this machine has ", count,
+                                 " GPUs, numbered from 0"));
   }
   const std::string name = absl::StrCat("cuda:", ordinal);
   RETURN_IF_ERROR(StartError(api_, api_->Properties(ordinal, &properties_), name));
@@ -89,9 +90,9 @@ absl::Status CudaContext::Open() {
                                  ".0 is needed"));
   }
   if (properties_.shared_bytes_per_block < options_.shared_bytes) {
-    return Unusable(absl::StrCat(name, " is a ", properties_.name, ", which gives a kernel ",
-                                 properties_.shared_bytes_per_block, ": ", options_.shared_bytes,
-                                 " bytes of shared memory are needed"));
+    return Unusable(absl::StrCat(
+        name, " is a ", properties_.name, " with ", properties_.shared_bytes_per_block,
+        " bytes of shared memory for a kernel: ", options_.shared_bytes, " bytes are needed"));
   }
   RETURN_IF_ERROR(StartError(api_, api_->SetDevice(ordinal), name));
   int driver = 0, runtime = 0;
@@ -112,7 +113,7 @@ absl::Status CudaContext::TakeMemory() {
   CudaError error = api->Malloc(&memory, bytes);
   if (error == kCudaOutOfMemory) {
     return Unusable(absl::StrCat("not enough memory on cuda:", options_.ordinal, ": ", bytes,
-                                 " bytes asked for, ", free, " of ", properties_.memory_bytes,
+                                 " bytes requested, ", free, " of ", properties_.memory_bytes,
                                  " free"));
   }
   RETURN_IF_ERROR(StartError(api, error, "device memory"));

@@ -100,7 +100,7 @@ absl::Status Executor::ShareVerdicts() {
                                    [](std::byte verdict) { return verdict != kHasResult; });
   if (failed == verdicts.end() || !computed_.ok()) return absl::OkStatus();
   computed_ = absl::AbortedError(
-      absl::StrCat("rank ", failed - verdicts.begin(), " has failed, and with it its peers"));
+      absl::StrCat("rank ", failed - verdicts.begin(), " failed, and its peers with it"));
   peer_failed_ = true;
   return absl::OkStatus();
 }
@@ -126,7 +126,7 @@ absl::Status Executor::SwapVerdicts(std::byte* verdicts) {
 absl::Status Executor::StartTransfers(const BoundStep& step) {
   if (options_.communicator == nullptr) {
     if (step.sends.empty() && step.receives.empty()) return absl::OkStatus();
-    return absl::InternalError("the schedule has transfers, and there is no communicator");
+    return absl::InternalError("the schedule has transfers, but there is no communicator");
   }
   return options_.communicator->Start(step.sends, step.receives);
 }

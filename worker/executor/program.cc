@@ -14,8 +14,9 @@ namespace {
 absl::Status CheckParts(const std::vector<int32_t>& parts, size_t steps) {
   const bool positive = std::all_of(parts.begin(), parts.end(), [](int32_t n) { return n >= 1; });
   if (parts.empty() || (parts.size() == steps && positive)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("parts of ", parts.size(), " steps for a schedule of ", steps));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a schedule of ", steps, " steps needs 1 or more parts for each step, not parts of ",
+      parts.size(), " steps"));
 }
 
 }  // namespace

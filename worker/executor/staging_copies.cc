@@ -78,8 +78,8 @@ class Strips {
   absl::Status ForEach(const std::vector<int32_t>& buffers, bool in_staging,
                        absl::FunctionRef<absl::Status(const Strip&)> fn) const {
     if (staged_.data.size() != table_.size()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(staged_.data.size(), " staged tensors where ", table_.size(), " belong"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "there are ", staged_.data.size(), " staged tensors, but the job has ", table_.size()));
     }
     for (const int32_t buffer : buffers) {
       if (program_.stays(buffer) != in_staging) continue;
@@ -140,7 +140,8 @@ class Strips {
     strip.in_tensor = const_cast<std::byte*>(kZeros);  // Never written: the source of a copy.
     strip.tensor_stride = 0;
     strip.width = (block.head_end - block.head_begin) * int64_t{sizeof(float)};
-    if (strip.width > kMaxZeros) return absl::UnimplementedError("more heads than zeros");
+    if (strip.width > kMaxZeros)
+      return absl::UnimplementedError("too many heads for the zeros of an absent d_lse");
     return strip;
   }
 
@@ -152,7 +153,7 @@ class Strips {
 
 // Called before each piece of a copy.
 absl::Status GoOn(const KernelControl& control) {
-  if (control.stopped()) return absl::CancelledError("the copy was told to stop");
+  if (control.stopped()) return absl::CancelledError("the copy was stopped");
   control.Count(1);
   return absl::OkStatus();
 }

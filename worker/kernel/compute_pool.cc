@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<ComputePool>> ComputePool::Create(int threads) {
   std::unique_ptr<ComputePool> pool(new ComputePool(threads));
   if (!pool->StartThreads()) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("the system refuses a pool of ", threads, " threads"));
+        absl::StrCat("cannot start a pool of ", threads, " threads"));
   }
   return pool;
 }

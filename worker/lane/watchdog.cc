@@ -17,7 +17,7 @@ std::optional<std::string> StuckDetector::Look(const LaneSight& sight, absl::Tim
   if (since >= goes_on_) stood_still_ = absl::ZeroDuration();
   const absl::Duration aborting = now - since - stood_still_;
   if (aborting >= budgets_.abort) {
-    return absl::StrCat("the ", sight.lane, " lane has not come back from an abort for ",
+    return absl::StrCat("the ", sight.lane, " lane has not finished an abort for ",
                         absl::FormatDuration(aborting), ", in ", sight.what);
   }
   if (!sight.busy || sight.progress != progress_) {

@@ -68,7 +68,7 @@ absl::StatusOr<std::shared_ptr<std::byte>> PagePool::Allocate(int64_t bytes, int
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (fresh == MAP_FAILED) {
       return MakeError(absl::StatusCode::kResourceExhausted,
-                       absl::StrCat("the machine has no ", size, " bytes of memory"),
+                       absl::StrCat("cannot allocate ", size, " bytes of memory"),
                        {"OUT_OF_MEMORY", {{"requested_bytes", absl::StrCat(size)}}, {}, {}});
     }
     // Only a hint: small pages work too.

@@ -85,7 +85,7 @@ absl::Status CheckLender(const ShardShape& shape, const StagedShard* lender) {
       continue;
     }
     return MakeError(absl::StatusCode::kInternal,
-                     absl::StrCat("no kept shard lends this one's ", TensorName(tensor.id)),
+                     absl::StrCat("no kept shard has a matching ", TensorName(tensor.id)),
                      {"INVALID_PLAN", {}, {}, {}});
   }
   return absl::OkStatus();
@@ -161,7 +161,7 @@ absl::StatusOr<StagedShard::Target> StagedShard::Resolve(const ArrivingChunk& ch
       });
   if (tensor == shape_.tensors.end()) {
     return ChunkError("UNKNOWN_TENSOR", "tensor",
-                      absl::StrCat(TensorName(chunk.tensor), " is no input of this job"));
+                      absl::StrCat(TensorName(chunk.tensor), " is not an input of this job"));
   }
   int64_t bytes = 0;
   for (absl::string_view piece : chunk.pieces) bytes += static_cast<int64_t>(piece.size());
@@ -205,11 +205,11 @@ absl::Status StagedShard::CheckLse(const Target& target, const ArrivingChunk& ch
   const int64_t at = coarse - lse.begin();
   return InvalidField(
       "LSE_TOO_COARSE", "lse",
-      absl::StrCat("row ", cells.row_begin + at / heads, " of the shard, head ",
-                   cells.head_begin + at % heads, ", is ", *coarse,
-                   ": fp32 has no digits left for the weights of so large an LSE. Send lse_rest, "
-                   "which a forward job returns with spec.outputs.lse_rest, or name the kept state "
-                   "of the forward job"));
+      absl::StrCat(
+          "row ", cells.row_begin + at / heads, " of the shard, head ",
+          cells.head_begin + at % heads, ", is ", *coarse,
+          ": fp32 is too coarse for the weights of so large an LSE. Send lse_rest, which a forward "
+          "job returns with spec.outputs.lse_rest, or name the kept state of the forward job"));
 }
 
 absl::Status StagedShard::Note(UploadCall* call, const Target& target,
@@ -224,7 +224,7 @@ absl::Status StagedShard::Note(UploadCall* call, const Target& target,
   if (seen.Intersects(target.cells)) {
     return ChunkError("CHUNK_OVERLAP", "row_begin",
                       absl::StrCat("rows ", chunk.row_begin, " + ", chunk.row_count, " of ",
-                                   TensorName(chunk.tensor), " came before in this call"));
+                                   TensorName(chunk.tensor), " were already sent in this call"));
   }
   const auto before = static_cast<int64_t>(seen.fragments());
   RETURN_IF_ERROR(seen.Add(target.cells));
@@ -235,9 +235,10 @@ absl::Status StagedShard::Note(UploadCall* call, const Target& target,
                     [](const TensorInfo& tensor) { return tensor.direction == Direction::kInput; });
   const int64_t most = inputs * static_cast<int64_t>(kMaxFragmentsOfInput);
   if (fragments_->fetch_add(more) + more <= most || more <= 0) return absl::OkStatus();
-  return ChunkError("TOO_MANY_FRAGMENTS", "row_begin",
-                    absl::StrCat("what the calls at this shard have brought is in more than ", most,
-                                 " separate pieces"));
+  return ChunkError(
+      "TOO_MANY_FRAGMENTS", "row_begin",
+      absl::StrCat("the inputs that the calls of this shard have sent are in more than ", most,
+                   " separate pieces: send rows in order"));
 }
 
 absl::Status StagedShard::Place(const Target& target, const ArrivingChunk& chunk) {
@@ -253,7 +254,7 @@ absl::Status StagedShard::Place(const Target& target, const ArrivingChunk& chunk
   const auto other_bytes = [&](int64_t row) {
     return ChunkError("CHUNK_OVERLAP", "row_begin",
                       absl::StrCat("row ", row, " of ", TensorName(chunk.tensor),
-                                   " came before with other bytes"));
+                                   " was sent before with other bytes"));
   };
   const bool whole_rows = cells.head_end - cells.head_begin == target.heads;
   const int64_t runs = whole_rows ? 1 : chunk.row_count;

@@ -57,14 +57,14 @@ class OrderlyStopTest(unittest.TestCase):
                 process.send_signal(number)
                 output, log = process.communicate(timeout=WAIT_SECONDS)
                 self.assertEqual((process.returncode, output), (0, ""), log)
-                self.assertRegex(log, "I worker-0 ended before it was ready, as it was told to")
+                self.assertRegex(log, "I worker-0 ended by a signal before it was ready")
                 self.assert_calm(log)
 
     def test_a_service_that_is_not_ready_in_time(self):
         process = self.starting("--ready-timeout", "5s")
         output, log = process.communicate(timeout=WAIT_SECONDS)
         self.assertEqual((process.returncode, output), (5, ""), log)
-        self.assertRegex(log, "I worker-0 ended before it was ready, as it was told to")
+        self.assertRegex(log, "I worker-0 ended by a signal before it was ready")
         self.assert_calm(log)
 
     def test_a_worker_that_is_asked_to_end(self):

@@ -47,7 +47,7 @@ class WorkerStartTest(unittest.TestCase):
                     self.assertIn("--comm-address: ", done.stderr)
 
     def test_cpus_that_are_not_there(self):
-        for cpus, code, words in (("1023", 1, r"--cpus: CPUs 1023 where \S+ may be used"), ("1-", 2, "--cpus: '1-' is no list of CPUs")):
+        for cpus, code, words in (("1023", 1, r"--cpus: CPUs 1023 are not all among the usable CPUs \S+"), ("1-", 2, "--cpus: '1-' is not a list of CPUs")):
             with self.subTest(cpus=cpus):
                 done = subprocess.run(
                     [cluster.program("annulus-worker"), "--data-address", "127.0.0.1:0", "--cpus", cpus],
@@ -109,7 +109,7 @@ class WorkerStartTest(unittest.TestCase):
                 done = cluster.run("annulus-worker", *flags)
                 self.assertEqual((done.returncode, done.stdout), (2, ""))
                 self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
-                self.assertRegex(done.stderr, f"^annulus-worker: {re.escape(flags[0].split('=')[0])} .* where clients reach")
+                self.assertRegex(done.stderr, f"^annulus-worker: {re.escape(flags[0].split('=')[0])} .* is a wildcard address: ")
 
     def test_a_coordinator_that_cannot_be_reached_is_named(self):
         with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -361,7 +361,7 @@ TEST_F(AgentJobsTest, ADrainThatAGroupOutlivesTookTooLong) {
   agent_.Tick();
   ASSERT_EQ(agent_.All<Exit>().size(), 1u);
   EXPECT_EQ(agent_.All<Exit>()[0].why,
-            "the drain took too long: 0 shards and 1 groups are cut off");
+            "the drain took too long: 0 shards and 1 groups were ended early");
 }
 
 TEST_F(AgentJobsTest, WithoutACoordinatorItLeavesAtOnce) {

@@ -44,7 +44,7 @@ TEST(Backend, CudnnGoesWithNoCpu) {
     if (options.device == "auto" && GpusHere().ok()) continue;
     const absl::Status status = MakeEngine(options).status();
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << device;
-    EXPECT_EQ(status.message(), "cuDNN (\"libcudnn.so.9\") is for a GPU, and the device is a CPU");
+    EXPECT_EQ(status.message(), "cuDNN (\"libcudnn.so.9\") needs a GPU, but the device is a CPU");
   }
 }
 
@@ -53,7 +53,7 @@ TEST(Backend, AnNcclOfOnesOwnGoesWithNoCpu) {
   options.nccl_library = "/opt/libnccl.so";
   const absl::Status status = MakeEngine(options).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(status.message(), "NCCL (\"/opt/libnccl.so\") is for a GPU, and the device is a CPU");
+  EXPECT_EQ(status.message(), "NCCL (\"/opt/libnccl.so\") needs a GPU, but the device is a CPU");
 }
 
 TEST(Backend, TheCpuServesEverythingButBf16x3WithoutAmx) {

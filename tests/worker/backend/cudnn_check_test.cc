@@ -90,7 +90,7 @@ TEST(CudnnCheck, OneOfWhichCudnnDidNothingFails) {
     const absl::Status status = Check(*kernel);
     EXPECT_EQ(status.code(), absl::StatusCode::kInternal);
     EXPECT_EQ(DetailOf(status).reason, "KERNEL_SELF_CHECK_FAILED");
-    EXPECT_EQ(status.message(), what + "cuDNN did nothing of it");
+    EXPECT_EQ(status.message(), what + "cuDNN computed none of it");
   }
 }
 

@@ -86,8 +86,9 @@ TEST_F(HopperChoiceTest, WhateverElseHappensThePortableOneServes) {
     ASSERT_TRUE(choice.ok()) << choice.status();
     EXPECT_FALSE(choice->on || choice->gradients) << one.verdict;
     EXPECT_EQ(choice->verdict, one.verdict);
-    EXPECT_NE(Logged(1).find("the kernel for Hopper " + one.verdict + "; the portable one serves"),
-              std::string::npos);
+    EXPECT_NE(
+        Logged(1).find("the kernel for Hopper " + one.verdict + "; the portable kernel is used"),
+        std::string::npos);
     EXPECT_EQ(choice->kernels() + choice->note(), "cuda/mma (hopper " + one.brief + ")");
     const auto asked = On("hopper", one.end, passed_);
     EXPECT_EQ(asked.status().code(), absl::StatusCode::kFailedPrecondition);
@@ -102,7 +103,7 @@ TEST_F(HopperChoiceTest, GradientsThatFailTakeNothingFromAttention) {
     ASSERT_TRUE(choice.ok()) << choice.status();
     EXPECT_TRUE(choice->on && !choice->gradients) << one.verdict;
     EXPECT_NE(Logged(2).find("the kernel for gradients on Hopper " + one.verdict +
-                             "; the portable one serves"),
+                             "; the portable kernel is used"),
               std::string::npos);
     EXPECT_EQ(choice->kernels() + choice->note(),
               "cuda/wgmma+mma (hopper gradients " + one.brief + ")");

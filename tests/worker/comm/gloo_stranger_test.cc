@@ -163,7 +163,7 @@ TEST(GlooStranger, WithoutASocketNobodyIsMet) {
     status = comm->Bootstrap().status();
   }
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-  EXPECT_EQ(status.message(), "Gloo cannot begin; the worker's log says why");
+  EXPECT_EQ(status.message(), "Gloo cannot start; the cause is in the worker's log");
 }
 
 TEST(GlooStranger, WhoHasAStrangersSocketAndNoneOfItsOwnFails) {

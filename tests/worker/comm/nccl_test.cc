@@ -92,8 +92,9 @@ TEST(Nccl, ARankWithAnotherVersionIsNamedByAll) {
   const auto statuses = ConnectAll(group, TestDeadline());
   for (const absl::Status& status : statuses)
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
-  EXPECT_EQ(statuses[0].message(),
-            "rank 2 has NCCL 2.27.5, and rank 0 has 2.28.9: all ranks of a group need the same");
+  EXPECT_EQ(
+      statuses[0].message(),
+      "rank 2 has NCCL 2.27.5, but rank 0 has 2.28.9: all ranks of a group need the same version");
 }
 
 // A step fails in transit: the error is visible only by polling.

@@ -87,32 +87,33 @@ TEST(CudaContext, SaysInOneLineWhyAGpuCannotServe) {
   CudaStandIn::Options no_driver;
   no_driver.driver = 0;
   no_driver.at_start = kCudaInsufficientDriver;
-  EXPECT_EQ(WhyNot(no_driver), "no NVIDIA driver here");
+  EXPECT_EQ(WhyNot(no_driver), "this machine has no NVIDIA driver");
   CudaStandIn::Options old_driver;
   old_driver.driver = 12080;
   EXPECT_EQ(WhyNot(old_driver),
-            "the NVIDIA driver is too old: it serves CUDA 12.8, and this program needs 13.0");
+            "the NVIDIA driver is too old: it supports CUDA 12.8, but this program needs 13.0");
   CudaStandIn::Options none;
   none.at_start = kCudaNoDevice;
-  EXPECT_EQ(WhyNot(none), "no GPU here");
+  EXPECT_EQ(WhyNot(none), "this machine has no GPU");
   CudaStandIn::Options busy;
   busy.at_start = kCudaDevicesUnavailable;
-  EXPECT_EQ(WhyNot(busy), "the GPU is busy: another process has it to itself (its compute mode)");
-  EXPECT_EQ(WhyNot({}, 2), "no GPU cuda:2: there are 2 here, from 0");
-  EXPECT_EQ(WhyNot({}, -1), "no GPU cuda:-1: there are 2 here, from 0");
+  EXPECT_EQ(WhyNot(busy), "the GPU is busy: another process uses it exclusively (compute mode)");
+  EXPECT_EQ(WhyNot({}, 2), "no GPU cuda:2: this machine has 2 GPUs, numbered from 0");
+  EXPECT_EQ(WhyNot({}, -1), "no GPU cuda:-1: this machine has 2 GPUs, numbered from 0");
   CudaStandIn::Options turing;
   turing.major = 7;
   turing.minor = 5;
   EXPECT_EQ(WhyNot(turing), "cuda:0 is a Stand-in of compute capability 7.5: 8.0 is needed");
   CudaStandIn::Options ada;
   ada.shared_bytes = 99 << 10;
-  EXPECT_EQ(WhyNot(ada, 0, 101377),
-            "cuda:0 is a Stand-in, which gives a kernel 101376: 101377 bytes of shared memory are "
-            "needed");
+  EXPECT_EQ(
+      WhyNot(ada, 0, 101377),
+      "cuda:0 is a Stand-in with 101376 bytes of shared memory for a kernel: 101377 bytes are "
+      "needed");
   CudaStandIn::Options small;
   small.memory_bytes = 10 << 20;
   EXPECT_EQ(WhyNot(small),
-            "not enough memory on cuda:0: 42991616 bytes asked for, 10485760 of 10485760 free");
+            "not enough memory on cuda:0: 42991616 bytes requested, 10485760 of 10485760 free");
 }
 
 TEST(CudaContext, ServesWhereSharedMemoryIsJustEnough) {

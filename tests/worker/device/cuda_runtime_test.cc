@@ -14,7 +14,7 @@ TEST(CudaRuntime, StartsAndSaysWhatIsHere) {
             "cudaErrorNoDevice: no CUDA-capable device is detected");
   const auto gpus = CountGpus(CudaRuntime());
   if (driver == 0) {
-    EXPECT_EQ(gpus.status().message(), "no NVIDIA driver here");
+    EXPECT_EQ(gpus.status().message(), "this machine has no NVIDIA driver");
     EXPECT_EQ(CudaContext::Create(CudaRuntime(), {}).status(), gpus.status());
   }
 }

@@ -190,7 +190,7 @@ absl::Status ReferenceKernel::Accumulate(const KernelJob& job, absl::Span<const 
     const Task& task = bound.task;
     if (bound.q.block.kind == BlockKind::kQGrad) {
       if (!AccumulateGradients(job, bound, control))
-        return absl::CancelledError("the kernel was told to stop");
+        return absl::CancelledError("the kernel was stopped");
       continue;
     }
     for (int32_t head = task.head_begin; head < task.head_end; ++head) {
@@ -199,7 +199,7 @@ absl::Status ReferenceKernel::Accumulate(const KernelJob& job, absl::Span<const 
                         {task.k_begin, task.k_end}, head);
       for (int64_t row = task.q_begin; row < task.q_end; ++row) {
         if (control.stop != nullptr && control.stop->load())
-          return absl::CancelledError("the kernel was told to stop");
+          return absl::CancelledError("the kernel was stopped");
         const int64_t i = row - task.q_begin;
         AttendRow(job, bound, row, head,
                   absl::MakeConstSpan(rows.spans)

@@ -47,7 +47,7 @@ absl::Status CpuGradients::Accumulate(const KernelJob& job, absl::Span<const Ker
     });
     return !control.stopped();
   });
-  return control.stopped() ? absl::CancelledError("the kernel was told to stop") : absl::OkStatus();
+  return control.stopped() ? absl::CancelledError("the kernel was stopped") : absl::OkStatus();
 }
 
 namespace {
@@ -59,7 +59,7 @@ absl::Status Lacks(absl::string_view what) {
 // Packed keys that a thread may keep: its share of the last-level cache.
 constexpr int64_t kKeptBytes = int64_t{8} << 20;
 
-absl::Status Stopped() { return absl::CancelledError("the kernel was told to stop"); }
+absl::Status Stopped() { return absl::CancelledError("the kernel was stopped"); }
 
 absl::Status CheckServed(const KernelJob& job, absl::Span<const KernelTask> tasks) {
   const DataType dtype = job.layout->dtype();

@@ -76,7 +76,7 @@ std::pair<LaunchPieces, LaunchPieces> HalvesOf(const LaunchPieces& pieces) {
 
 absl::Status CheckStop(const KernelControl& control) {
   if (!control.stopped()) return absl::OkStatus();
-  return absl::CancelledError("the kernel was told to stop");
+  return absl::CancelledError("the kernel was stopped");
 }
 
 }  // namespace
@@ -163,7 +163,8 @@ absl::StatusOr<bool> CudaKernel::EncodeMaps(const std::vector<TensorMapSpec>& sp
   if (encoded.ok()) return true;
   if (!absl::IsUnimplemented(encoded)) return encoded;
   if (!std::exchange(told_of_refusal_, true))
-    LogWarning(kNoJob, "the portable kernel stands in for that for Hopper: ", encoded.message());
+    LogWarning(kNoJob,
+               "the portable kernel is used instead of the Hopper kernel: ", encoded.message());
   return false;
 }
 

@@ -32,7 +32,7 @@ absl::StatusOr<const std::byte*> DeviceLauncher::Upload(absl::Span<const std::by
   const auto bytes = static_cast<int64_t>(tables.size());
   if (bytes > memory_.table_bytes) {
     return absl::ResourceExhaustedError(
-        absl::StrCat("tables of ", bytes, " bytes, more than ", memory_.table_bytes));
+        absl::StrCat("tables of ", bytes, " bytes are above the limit of ", memory_.table_bytes));
   }
   RETURN_IF_ERROR(device_->Upload(tables_.get(), tables.data(), bytes));
   return tables_.get();
@@ -45,7 +45,7 @@ absl::Status DeviceLauncher::EncodeMaps(absl::Span<const TensorMapSpec> maps, st
     int refusal = 0;
     const CudaError error = kernels_->EncodeMap(maps[i], to + i * kMapBytes, &refusal);
     if (refusal != 0) {
-      return absl::UnimplementedError(absl::StrCat("the driver takes no map of a tensor of ",
+      return absl::UnimplementedError(absl::StrCat("the driver refuses the map of a tensor of ",
                                                    maps[i].rows, " rows (CUresult ", refusal, ")"));
     }
     RETURN_IF_ERROR(device_->Check(error, "describing a tensor to the GPU"));
@@ -56,7 +56,7 @@ absl::Status DeviceLauncher::EncodeMaps(absl::Span<const TensorMapSpec> maps, st
 absl::Status DeviceLauncher::CheckShared(int64_t bytes, int dim) const {
   if (bytes <= device_->context()->properties().shared_bytes_per_block) return absl::OkStatus();
   return absl::UnimplementedError(absl::StrCat(
-      "this GPU has less shared memory than the kernel for head dimension ", dim, " takes"));
+      "this GPU has less shared memory than the kernel for head dimension ", dim, " needs"));
 }
 
 absl::Status DeviceLauncher::Forward(const ForwardKind& kind, const ForwardArgs& args,

@@ -57,7 +57,8 @@ absl::Status CudnnKernel::Open() {
   for (const DataType dtype : {DataType::kFp16, DataType::kBf16}) {
     const absl::Status loaded = LoadKernels(dtype);
     if (!loaded.ok())
-      return absl::FailedPreconditionError(absl::StrCat("no cuDNN here: ", loaded.message()));
+      return absl::FailedPreconditionError(
+          absl::StrCat("cuDNN cannot be used: ", loaded.message()));
   }
   return absl::OkStatus();
 }
@@ -83,7 +84,7 @@ absl::StatusOr<CudnnPlan> CudnnKernel::MakePlan(const CudnnShape& shape) const {
                    CudnnPlan::Make(target_, std::move(graph), kernels_.at(shape.dtype)));
   if (plan.workspace_bytes() > kWorkspaceBytes) {
     return absl::UnimplementedError(
-        absl::StrCat("a plan asks for a workspace of ", plan.workspace_bytes(), " bytes"));
+        absl::StrCat("a plan needs a workspace of ", plan.workspace_bytes(), " bytes"));
   }
   return plan;
 }
@@ -142,7 +143,7 @@ absl::Status CudnnKernel::Prepare(const KernelJob& job, absl::Span<const KernelT
                                   const KernelControl& control) {
   const CudnnCut cut = CutForCudnn(job, tasks, options_.rule);
   for (;;) {
-    if (control.stopped()) return absl::CancelledError("the kernel was told to stop");
+    if (control.stopped()) return absl::CancelledError("the kernel was stopped");
     ASSIGN_OR_RETURN(const bool made, MakePlans(job, cut.rectangles, kAskAgain));
     if (made) return absl::OkStatus();
     control.Count(1);  // Counts as progress: the messages it waits for have their own watchdog.
@@ -185,11 +186,11 @@ absl::Status CudnnKernel::Pace(double work) {
 absl::Status CudnnKernel::Attend(const KernelJob& job, const KernelTask& rectangle,
                                  const CudnnPlan& plan, const KernelControl& control) {
   RETURN_IF_ERROR(Pace(WorkOf(job, rectangle)));
-  if (control.stopped()) return absl::CancelledError("the kernel was told to stop");
+  if (control.stopped()) return absl::CancelledError("the kernel was stopped");
   ASSIGN_OR_RETURN(const CudaStream stream, options_.stream());
   if (target_.api->SetStream(target_.handle, stream) != kCudnnSuccess)
     return Told(
-        absl::InternalError(absl::StrCat("cuDNN takes no queue: ", target_.api->LastError())));
+        absl::InternalError(absl::StrCat("cuDNN refuses a stream: ", target_.api->LastError())));
   const auto scale = static_cast<float>(job.scale);
   CudnnTensors tensors = TensorsOf(job, rectangle, scratch_.get());
   tensors.scale = &scale;
