@@ -20,7 +20,7 @@ absl::Status CheckSize(const TensorInfo& tensor, int64_t rows, size_t bytes) {
   const int64_t expected = rows * tensor.row_bytes();
   if (static_cast<int64_t>(bytes) == expected) return absl::OkStatus();
   return InvalidField("TENSOR_BYTES_MISMATCH", TensorName(tensor.id),
-                      absl::StrCat(bytes, " bytes, the spec says ", expected));
+                      absl::StrCat("has ", bytes, " bytes, but the spec requires ", expected));
 }
 
 absl::Status CheckMemory(const AttentionSpec& spec, const AttendArguments& arguments) {
@@ -30,7 +30,7 @@ absl::Status CheckMemory(const AttentionSpec& spec, const AttendArguments& argum
     if (tensor.direction == Direction::kInput) {
       const auto input = arguments.inputs.find(tensor.id);
       if (input == arguments.inputs.end()) {
-        return InvalidField("MISSING_TENSOR", TensorName(tensor.id), "an input is missing");
+        return InvalidField("MISSING_TENSOR", TensorName(tensor.id), "this input is missing");
       }
       RETURN_IF_ERROR(CheckSize(tensor, rows.of(tensor).rows(), input->second.size()));
     } else if (const auto output = arguments.outputs.find(tensor.id);
@@ -82,7 +82,7 @@ absl::Status AttendCall::Check() const {
   if (!arguments_.upload_without_state) return CheckMemory(spec_, arguments_);
   if (!spec_.uses_state()) {
     return InvalidField("INVALID_REQUEST", "spec.gradients.state",
-                        "names no state that the job could do without");
+                        "must name a state, because upload_without_state is set");
   }
   const AttentionSpec whole = WithoutState(spec_);
   RETURN_IF_ERROR(Validate(whole, arguments_.execution, Limits()));
@@ -113,9 +113,10 @@ void AttendCall::ChoosePath() {
   context_.callbacks->PostAfter(deadline_ - SteadyNow(), [weak = weak_from_this(), wait] {
     const std::shared_ptr<AttendCall> self = weak.lock();
     if (self == nullptr || !self->EndWait(wait)) return;
-    const absl::Status late = NameExpiry(
-        absl::DeadlineExceededError("the deadline came before a way to the workers was found"),
-        /*waited=*/true);
+    const absl::Status late =
+        NameExpiry(absl::DeadlineExceededError(
+                       "the deadline passed before the client had chosen a path to the workers"),
+                   /*waited=*/true);
     self->Deliver(AfterAttempts(late, self->earlier_));
   });
 }

@@ -17,7 +17,7 @@ absl::StatusOr<v1::ListJobsResponse> AllJobs(absl::Duration timeout, const ListJ
     const absl::Duration left = deadline - now();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(
-          absl::StrCat("time ran out after ", all.jobs_size(), " jobs"));
+          absl::StrCat("the time limit passed after listing ", all.jobs_size(), " jobs"));
     }
     ASSIGN_OR_RETURN(const v1::ListJobsResponse page, call(request, std::min(kCallTimeout, left)));
     all.mutable_jobs()->MergeFrom(page.jobs());

@@ -30,8 +30,8 @@ absl::StatusOr<Verification> Verify(const AttendJob& job, const VerifyOptions& o
   if (report.within()) return verification;
   return MakeError(
       absl::StatusCode::kDataLoss,
-      absl::StrFormat("the answer is wrong: output of head %d off by %.3g, %.3g is allowed; LSE "
-                      "%.3g times what is allowed",
+      absl::StrFormat("the answer is wrong: the output of head %d is off by %.3g, %.3g is allowed; "
+                      "the LSE error is %.3g times the allowed error",
                       report.worst_head, report.output_error, report.output_budget,
                       report.lse_part),
       {"RESULT_VERIFICATION_FAILED", {{"seed", absl::StrCat(verification.seed)}}, {}, {}});
@@ -54,7 +54,7 @@ absl::StatusOr<Verification> VerifyGradientsOf(const AttendJob& job, int64_t row
   if (report.within()) return verification;
   return MakeError(
       absl::StatusCode::kDataLoss,
-      absl::StrFormat("the answer is wrong: %s of head %d off by %.3g, %.3g is allowed",
+      absl::StrFormat("the answer is wrong: %s of head %d is off by %.3g, %.3g is allowed",
                       TensorName(report.worst_tensor), report.worst_head, report.error,
                       report.budget),
       {"RESULT_VERIFICATION_FAILED", {{"seed", absl::StrCat(verification.seed)}}, {}, {}});

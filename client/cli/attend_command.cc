@@ -87,9 +87,9 @@ void NoteSwappedShape(const Flags& flags, const JobRequest& request) {
 absl::Status TimeWasOver(const Flags& flags) {
   return MakeError(
       absl::StatusCode::kDeadlineExceeded,
-      absl::StrCat("--timeout ", absl::FormatDuration(flags.service.timeout), " was over when the ",
-                   flags.job.synthetic.has_value() ? "inputs were made" : "input was read",
-                   ", before the service was asked"),
+      absl::StrCat("--timeout ", absl::FormatDuration(flags.service.timeout), " passed while the ",
+                   flags.job.synthetic.has_value() ? "inputs were generated" : "input was read",
+                   "; the job was not sent"),
       {"EXPIRED_WITH_INPUTS", {}, {}, {}});
 }
 
@@ -180,20 +180,22 @@ bool SaysTwice(const CLI::App& app, const Flags& flags) {
 
 void AddRunFlags(CLI::App* app, const std::string& output, Flags* flags) {
   AddServiceFlags(app, &flags->service,
-                  "Time for reading or making the inputs and for the job, retries included; "
-                  "verifying and writing come after it");
+                  "Limit for reading or generating the inputs and for the job with its retries; "
+                  "verification and writing are not included");
   AddJobFlags(app, &flags->job);
   AddFile(app,
           {"--output", "safetensors file to write: " + output +
-                           "; without it outputs are thrown away, after --verify"},
+                           "; without it, the outputs are discarded after --verify"},
           &flags->output);
-  AddChoice(app, {"--path", "How tensors travel; auto: direct where the workers can be reached"},
+  AddChoice(app,
+            {"--path",
+             "Path of the tensors; auto: direct if the client reaches the workers, else gateway"},
             {"auto", "direct", "gateway"}, &flags->path);
-  AddInteger(
-      app,
-      {"--verify",
-       "Recompute so many random rows in fp64 here and fail on a breach of the error budget"},
-      {0, int64_t{1} << 26}, &flags->verify, "rows");
+  AddInteger(app,
+             {"--verify",
+              "Number of random rows to recompute here in fp64; the command fails if an error "
+              "exceeds the error budget"},
+             {0, int64_t{1} << 26}, &flags->verify, "rows");
 }
 
 }  // namespace
@@ -202,22 +204,22 @@ Command AddAttendCommand(CLI::App* program) {
   auto flags = std::make_shared<Flags>();
   flags->job.operation = Operation::kForward;
   CLI::App* app = program->add_subcommand("attend", "Compute attention: output and log-sum-exp");
-  AddRunFlags(
-      app,
-      "output as q with v's last dimension, lse [.., heads, tokens] (natural log unless the "
-      "spec or --lse-base says base 2), and max_logit and lse_rest likewise where it asks",
-      flags.get());
+  AddRunFlags(app,
+              "output (shape of q, with the last dimension of v); lse [.., heads, tokens] (natural "
+              "log, or base 2 if --lse-base or the spec sets it); max_logit and lse_rest (shape of "
+              "lse) if requested",
+              flags.get());
   AddSwitch(
       app,
       {"--lse-rest",
-       "Also write lse_rest, what rounding to F32 takes from lse: `gradients` and `merge` need "
-       "it for an lse of 65,536 or more in size; or as the spec says"},
+       "Also write lse_rest, the part of lse that is lost by rounding to F32; `gradients` and "
+       "`merge` need it if an lse is 65,536 or more in magnitude (default: as in the spec)"},
       &flags->job.lse_rest);
   AddDuration(
       app,
       {"--keep-for",
-       "Keep the state on the workers for `gradients --handle`, at most as long as the "
-       "coordinator's --max-keep-state; 0, the default: as the spec says, else it is not kept"},
+       "Time to keep the state on the workers for `gradients --handle`, at most the coordinator's "
+       "--max-keep-state; 0 (default): as in the spec, else the state is not kept"},
       {absl::ZeroDuration(), absl::Hours(24)}, &flags->job.keep_for)
       ->default_str("");
   return [flags] { return Run(*flags); };
@@ -228,33 +230,32 @@ Command AddGradientsCommand(CLI::App* program) {
   flags->job.operation = Operation::kGradients;
   CLI::App* app = program->add_subcommand(
       "gradients",
-      "Compute gradients: dq, dk and dv from q, k, v, output, lse, d_out and, where the input has "
-      "them, lse_rest and d_lse; or from d_out and d_lse by the state that a forward job has kept");
-  AddRunFlags(
-      app,
-      "dq, dk and dv as q, k and v, where there are sinks d_sink, [heads], and with --d-bias "
-      "d_bias as bias",
-      flags.get());
+      "Compute the gradients dq, dk and dv. The input has q, k, v, output, lse and d_out, and "
+      "optionally lse_rest and d_lse. With --handle it has d_out, and optionally d_lse");
+  AddRunFlags(app,
+              "dq, dk and dv (shapes of q, k and v); d_sink [heads] if there are sinks; d_bias "
+              "(shape of bias) with --d-bias",
+              flags.get());
   AddSwitch(
       app,
       {"--d-bias",
-       "Also the gradient of the bias, in its shape; or as the spec says. With --handle alone "
-       "in full, not added up over sequences and tokens that share a number"},
+       "Also write d_bias, in the shape of bias (default: as in the spec). With --handle alone it "
+       "has the full shape [batch, heads, tokens, keys], not summed over broadcast dimensions"},
       &flags->job.d_bias);
   CLI::Option* handle =
       AddName(app,
               {"--handle",
-               "Job of `attend --keep-for` whose state to use: the input holds d_out and, where "
-               "there is one, d_lse, and the job says what flags say elsewhere"},
+               "Use the state that this job of `attend --keep-for` keeps. The input has d_out, and "
+               "optionally d_lse. All other options come from that job"},
               {1, 64}, &flags->job.handle);
   handle->excludes("--synthetic");
   AddSwitch(app,
             {"--or-upload",
-             "Where the state is gone, send everything: the input holds all that gradients take "
-             "without --handle, and flags and --spec say the job"},
+             "If the state is gone, send all tensors instead. The input, flags and --spec must be "
+             "those of a job without --handle"},
             &flags->job.or_upload)
       ->needs(handle);
-  AddSwitch(app, {"--release", "Let go of the state when the gradients are written"},
+  AddSwitch(app, {"--release", "Release the state after the gradients are written"},
             &flags->job.release)
       ->needs(handle);
   return [flags, app] { return SaysTwice(*app, *flags) ? kExitUsage : Run(*flags); };

@@ -35,9 +35,11 @@ Command AddCancelCommand(CLI::App* program) {
   auto flags = std::make_shared<Flags>();
   flags->service.timeout = absl::Seconds(30);
   CLI::App* app = program->add_subcommand(
-      "cancel", "End a job, whoever waits for it; one that has ended stays as it is");
+      "cancel", "Cancel a job, also a job of another caller; a job that has ended does not change");
   AddServiceFlags(app, &flags->service);
-  AddName(app, {"--job", "Which, as `annulus cluster` names it"}, {1, 64}, &flags->job)->required();
+  AddName(app, {"--job", "ID of the job, as in the output of `annulus cluster`"}, {1, 64},
+          &flags->job)
+      ->required();
   return [flags] { return Run(*flags); };
 }
 

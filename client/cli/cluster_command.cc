@@ -93,7 +93,8 @@ void PrintJob(const v1::Job& job) {
 
 void PrintJobs(const v1::ListJobsResponse& jobs, int left_out) {
   for (const v1::Job& job : jobs.jobs()) PrintJob(job);
-  if (left_out > 0) std::cout << "and " << left_out << " that ended before these (--all)\n";
+  if (left_out > 0)
+    std::cout << "and " << left_out << " earlier jobs that have ended (--all shows them)\n";
 }
 
 std::string Count(int number, absl::string_view one, absl::string_view many) {
@@ -154,10 +155,13 @@ Command AddClusterCommand(CLI::App* program) {
   flags->service.timeout = absl::Minutes(1);
   CLI::App* app = program->add_subcommand("cluster", "Show workers, groups, queue and jobs");
   AddServiceFlags(app, &flags->service);
-  AddInteger(app, {"--wait", "Wait until so many workers are ready"}, {0, 1024}, &flags->wait,
+  AddInteger(app, {"--wait", "Wait until this number of workers is ready"}, {0, 1024}, &flags->wait,
              "workers");
-  AddSwitch(app, {"--all", "Every job that is known, not the latest 10 of those that have ended"},
-            &flags->all);
+  AddSwitch(
+      app,
+      {"--all",
+       "Show all jobs that the coordinator still has, not only the latest 10 of the ended ones"},
+      &flags->all);
   return [flags] { return Run(*flags); };
 }
 

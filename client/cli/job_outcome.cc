@@ -84,8 +84,8 @@ void PrintVerified(const Verification& verified) {
     return;
   }
   std::cout << absl::StrFormat(
-      "verified %s (seed %d): output of head %d off by %.3g of %.3g allowed, LSE %.3g of "
-      "what is allowed\n",
+      "verified %s (seed %d): output of head %d off by %.3g of %.3g allowed, LSE error %.3g of the "
+      "allowed error\n",
       CountText(static_cast<int64_t>(report.rows.size()), "row"), verified.seed, report.worst_head,
       report.output_error, report.output_budget, report.lse_part);
 }
@@ -158,18 +158,17 @@ void PrintOutcome(const AttendJob& job, const JobOutcome& outcome) {
       << absl::StrFormat(", %.2f GB/s over all\n", GigabytesPerSecond(job, outcome));
   if (!result.state_gone.empty()) {
     std::cout << "the state of job " << outcome.handle << " is gone (" << result.state_gone
-              << "): everything was sent\n";
+              << "): all tensors were sent\n";
   }
   if (!outcome.release_unconfirmed.empty()) {
-    std::cout << "whether that state is released is not known (" << outcome.release_unconfirmed
-              << "): annulus release --handle " << outcome.handle << " makes sure\n";
+    std::cout << "the release of that state is not confirmed (" << outcome.release_unconfirmed
+              << "); to release it: annulus release --handle " << outcome.handle << "\n";
   }
   if (IsOfWholeBias(job)) {
-    std::cout
-        << "d_bias has a number for each of [batch, heads, tokens, keys]: where the bias had 1 "
-           "for all sequences or tokens, add up along them\n";
+    std::cout << "d_bias has the full shape [batch, heads, tokens, keys]: if the bias has a "
+                 "dimension 1 for all sequences or tokens, sum along it\n";
   }
-  if (result.stats_partial) std::cout << "some workers did not say what they took\n";
+  if (result.stats_partial) std::cout << "the times are incomplete: some workers sent no report\n";
   if (outcome.verified.has_value()) PrintVerified(*outcome.verified);
   if (job.spec().keeps_state()) {
     std::cout << "its state is kept for " << absl::FormatDuration(*job.spec().forward.keep_state)

@@ -36,8 +36,8 @@ bool IsUnknown(const CLI::App& program, const std::string& word) {
   for (const CLI::App* command : all) names.push_back(command->get_name());
   if (word.empty() || word[0] == '-') return false;
   if (std::find(names.begin(), names.end(), word) != names.end()) return false;
-  std::cerr << EscapeForTerminal(absl::StrCat("annulus: there is no command '", word,
-                                              "'; there are ", absl::StrJoin(names, ", "),
+  std::cerr << EscapeForTerminal(absl::StrCat("annulus: unknown command '", word,
+                                              "'; the commands are ", absl::StrJoin(names, ", "),
                                               " (see --help)"))
             << std::endl;
   return true;

@@ -41,7 +41,7 @@ absl::Status NameFlag(const absl::Status& error) {
   const bool is_lse = absl::EndsWith(first.field, ".lse");
   if (!is_lse || !absl::EndsWithIgnoreCase(error.message(), first.description)) return error;
   constexpr absl::string_view kHint =
-      "; where that means that the row has seen nothing, --nonfinite-lse-is-empty says so";
+      "; if it marks a row without visible keys, use --nonfinite-lse-is-empty";
   absl::StrAppend(&first.description, kHint);
   return MakeError(error.code(), absl::StrCat(error.message(), kHint), detail);
 }
@@ -113,12 +113,12 @@ absl::Status RunMerge(const Flags& flags) {
 Command AddMergeCommand(CLI::App* program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* app = program->add_subcommand(
-      "merge", "Join attention of the same rows over disjoint keys: output and lse of each");
+      "merge", "Merge the output and lse of the same rows over disjoint keys");
   AddServiceFlags(app, &flags->service);
   AddFiles(app,
            {"--input",
-            "safetensors file with output and lse as `annulus attend` writes them; once for each "
-            "partial"},
+            "safetensors file with output and lse as `annulus attend` writes them; give the flag "
+            "once for each partial"},
            &flags->inputs)
       ->required();
   AddIgnoredTensors(app, &flags->ignored_tensors);
@@ -129,11 +129,12 @@ Command AddMergeCommand(CLI::App* program) {
       ->required();
   AddChoice(app, {"--output-lse-base", "Base of the answer's lse"}, {"e", "2"},
             &flags->output_lse_base);
-  AddChoice(app, {"--lse-layout", "Order of lse, in inputs and answer"},
+  AddChoice(app, {"--lse-layout", "Order of the dimensions of lse, in the inputs and the answer"},
             {"heads-tokens", "tokens-heads"}, &flags->lse_layout);
   AddSwitch(app,
             {"--nonfinite-lse-is-empty",
-             "An lse of NaN or +inf means that the row has seen nothing; else it is refused"},
+             "Take an lse of NaN or +inf as that of a row without visible keys; without this flag "
+             "it is an error"},
             &flags->nonfinite_is_empty);
   return [flags] {
     const absl::Status status = RunMerge(*flags);

@@ -39,14 +39,13 @@ std::string PlainMessage(const absl::Status& status) {
   if (absl::ConsumePrefix(&text, kNoConnection)) return OfNoConnection(text);
   if (absl::ConsumePrefix(&text, kNoName)) return OfNoName(text);
   if (absl::IsUnimplemented(status) && absl::StrContains(text, "http2 header with status:")) {
-    return absl::StrCat("whoever answers there is no Annulus, but serves the web (", text, ")");
+    return absl::StrCat("this address is an HTTP server, not Annulus (", text, ")");
   }
   if (text == "Deadline Exceeded") return "no answer came in time";
   if (!text.empty()) return std::string(text);
-  return absl::IsUnimplemented(status)
-             ? "whoever listens there does not know this call: perhaps the address is not that of "
-               "a coordinator's clients"
-             : "nothing more was said";
+  return absl::IsUnimplemented(status) ? "the server does not have this method; check that "
+                                         "--address is the coordinator's client port"
+                                       : "the server gave no message";
 }
 
 }  // namespace annulus

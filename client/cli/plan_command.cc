@@ -75,7 +75,7 @@ nlohmann::json PlanJson(const v1::Plan& plan) {
 
 std::string CorrectionText(const v1::Plan& plan) {
   if (plan.correction() == 1) return "";
-  return absl::StrFormat(" (%.2f times what the model says, as such jobs took lately)",
+  return absl::StrFormat(" (%.2f times the model's time, from recent jobs of this kind)",
                          plan.correction());
 }
 
@@ -136,7 +136,7 @@ Command AddPlanCommand(CLI::App* program) {
   auto flags = std::make_shared<Flags>();
   flags->service.timeout = absl::Seconds(30);
   CLI::App* app =
-      program->add_subcommand("plan", "Say how a job would be run, and why; nothing is run");
+      program->add_subcommand("plan", "Show how a job would run, and why, without running it");
   AddServiceFlags(app, &flags->service);
   AddJobFlags(app, &flags->job);
   return [flags] { return Run(*flags); };

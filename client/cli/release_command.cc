@@ -33,9 +33,10 @@ Command AddReleaseCommand(CLI::App* program) {
   auto flags = std::make_shared<Flags>();
   flags->service.timeout = absl::Seconds(30);
   CLI::App* app = program->add_subcommand(
-      "release", "Let go of the state that `attend --keep-for` has left on the workers");
+      "release", "Release the state that a job of `attend --keep-for` keeps on the workers");
   AddServiceFlags(app, &flags->service);
-  AddName(app, {"--handle", "Job whose state it is"}, {1, 64}, &flags->handle)->required();
+  AddName(app, {"--handle", "ID of the job that keeps the state"}, {1, 64}, &flags->handle)
+      ->required();
   return [flags] { return Run(*flags); };
 }
 

@@ -171,7 +171,8 @@ absl::Status Service::Start() {
   address_ = ValueOf(*line, "address");
   control_address_ = ValueOf(*line, "control-address");
   if (address_.empty() || control_address_.empty()) {
-    return absl::InternalError(absl::StrCat("the coordinator said '", *line, "'"));
+    return absl::InternalError(
+        absl::StrCat("unexpected first line of the coordinator: '", *line, "'"));
   }
   for (int64_t i = 0; i < flags_.workers; ++i) RETURN_IF_ERROR(StartWorker(i));
   mourned_.assign(workers_.size(), false);
@@ -261,7 +262,7 @@ absl::Status Service::CheckChildren() {
     std::cerr << absl::StrCat("annulus serve: ", ended.message(), "\n");
   }
   return left > 0 || mourned_.empty() ? absl::OkStatus()
-                                      : absl::UnavailableError("no worker is left");
+                                      : absl::UnavailableError("all workers have ended");
 }
 
 absl::Status Service::Ended(const std::string& name, const ChildProcess& child) {
@@ -339,41 +340,40 @@ Command AddServeCommand(CLI::App* program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* app =
       program->add_subcommand("serve",
-                              "Run a coordinator and workers on this machine until Ctrl-C; says "
-                              "`ready ADDRESS workers=N` when all are there");
-  AddAddress(app, {"--address", "Where to listen for clients; port 0 takes a free one"},
-             &flags->address);
-  AddInteger(app, {"--workers", "How many worker processes"}, {1, 64}, &flags->workers, "workers");
-  AddText(
-      app,
-      {"--device", "What computes; with cuda:N worker i has GPU N + i; auto goes with one worker"},
-      "cpu|auto|cuda:N", flags->device, [flags](const std::string& text) -> absl::Status {
-        flags->device = text;
-        return CheckDeviceName(text);
-      });
-  AddInteger(app, {"--threads", "Kernel threads of each worker; 0: the machine's cores shared out"},
-             {0, 1024}, &flags->threads, "threads");
-  AddSwitch(app, {"--pin", "Each worker keeps to CPUs of its own, as many as its kernel's threads"},
+                              "Run a coordinator and workers on this machine until Ctrl-C; prints "
+                              "`ready ADDRESS workers=N` when all are ready");
+  AddAddress(app, {"--address", "Address for clients; port 0: any free port"}, &flags->address);
+  AddInteger(app, {"--workers", "Number of worker processes"}, {1, 64}, &flags->workers, "workers");
+  AddText(app,
+          {"--device",
+           "Device that computes; cuda:N: worker i uses GPU N + i; auto: only with one worker"},
+          "cpu|auto|cuda:N", flags->device, [flags](const std::string& text) -> absl::Status {
+            flags->device = text;
+            return CheckDeviceName(text);
+          });
+  AddInteger(
+      app, {"--threads", "Kernel threads of each worker; 0: an equal share of the machine's cores"},
+      {0, 1024}, &flags->threads, "threads");
+  AddSwitch(app, {"--pin", "Pin each worker to its own CPUs, one for each thread of its kernel"},
             &flags->pin);
-  AddBytesOrZero(
-      app,
-      {"--staging-bytes",
-       "Memory of each worker for inputs and outputs; 0: a share of the machine's, or of what "
-       "its cgroup may have"},
-      kPoolBytes, &flags->staging_bytes);
-  AddBytesOrZero(
-      app,
-      {"--device-bytes",
-       "Memory of each worker for running jobs; 0: a share of the machine's, or of what its cgroup "
-       "may have"},
-      kPoolBytes, &flags->device_bytes);
+  AddBytesOrZero(app,
+                 {"--staging-bytes",
+                  "Memory of each worker for inputs and outputs; 0: a share of the memory of the "
+                  "machine, or of its cgroup"},
+                 kPoolBytes, &flags->staging_bytes);
+  AddBytesOrZero(app,
+                 {"--device-bytes",
+                  "Memory of each worker for running jobs; 0: a share of the memory of the "
+                  "machine, or of its cgroup"},
+                 kPoolBytes, &flags->device_bytes);
   AddDuration(app, {"--ready-timeout", "Time for all workers to be ready"},
               {absl::Seconds(1), absl::Hours(1)}, &flags->ready_timeout);
   AddDuration(app, {"--drain-grace", "Time for jobs to end after Ctrl-C"},
               {absl::ZeroDuration(), absl::Hours(1)}, &flags->drain_grace);
-  AddChoice(app, {"--log-level", "Of the programs' logs on standard error"},
+  AddChoice(app, {"--log-level", "Level of the programs' logs on standard error"},
             {"debug", "info", "warning", "error"}, &flags->log_level);
-  AddChoice(app, {"--log-format", "Of the programs' logs"}, {"text", "json"}, &flags->log_format);
+  AddChoice(app, {"--log-format", "Format of the programs' logs on standard error"},
+            {"text", "json"}, &flags->log_format);
   for (const auto& [name, program, values] :
        {std::tuple("--coordinator-flag", "annulus-coordinator", &flags->coordinator_flags),
         std::tuple("--worker-flag", "every annulus-worker", &flags->worker_flags)}) {
@@ -381,21 +381,22 @@ Command AddServeCommand(CLI::App* program) {
         ->take_all()
         ->type_name("--FLAG=VALUE")
         ->check([](const std::string& text) {
-          return absl::StartsWith(text, "--") ? "" : "'" + text + "' is no flag";
+          return absl::StartsWith(text, "--")
+                     ? ""
+                     : "'" + text + "' is not a flag: it must begin with --";
         });
   }
   return [flags] {
     if (flags->device == "auto" && flags->workers > 1) {
-      std::cerr
-          << "annulus serve: --device auto goes with --workers 1; with cuda:0 each worker has "
-             "a GPU of its own\n";
+      std::cerr << "annulus serve: --device auto needs --workers 1; with cuda:0 each worker has "
+                   "its own GPU\n";
       return kUsageExitCode;
     }
     const auto cpus = static_cast<int64_t>(AllowedCpus().size());
     const int64_t wanted = flags->workers * ThreadsOf(*flags);
     if (flags->pin && wanted > cpus) {
-      std::cerr << absl::StrCat("annulus serve: --pin takes ", wanted, " CPUs for ", flags->workers,
-                                " workers, and ", cpus, " may be used\n");
+      std::cerr << absl::StrCat("annulus serve: --pin needs ", wanted, " CPUs for ", flags->workers,
+                                " workers, but ", cpus, " are available\n");
       return kUsageExitCode;
     }
     return Service(*flags).Run();

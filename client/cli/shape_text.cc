@@ -56,8 +56,8 @@ std::string SwappedShapeNote(const AttentionSpec& spec) {
     longest = std::max({longest, sequence.q_len, sequence.kv_len});
   if (spec.sequences.empty() || spec.q_heads <= longest || spec.q_heads <= kManyHeads) return "";
   return absl::StrCat("there are more heads (", spec.q_heads, ") than tokens (", longest,
-                      "): the order is [tokens, heads, dim] or [batch, tokens, heads, dim] where "
-                      "no --tensor-layout says another");
+                      "): without --tensor-layout, the order is [tokens, heads, dim] or [batch, "
+                      "tokens, heads, dim]");
 }
 
 }  // namespace annulus

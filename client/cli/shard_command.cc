@@ -89,14 +89,13 @@ absl::Status Unshard(const Flags& flags) {
 
 // The flags of both commands.
 void AddPlanAndOutput(CLI::App* app, Flags* flags) {
-  AddFile(app, {"--plan", "What `annulus plan --json` said"}, &flags->plan)->required();
+  AddFile(app, {"--plan", "Output file of `annulus plan --json`"}, &flags->plan)->required();
   AddFile(app, {"--output", "safetensors file to write"}, &flags->output)->required();
-  AddTensorLayout(
-      app,
-      "the whole q, k, v, output and gradients (a shard's are [heads, tokens, dim] where "
-      "heads come before tokens, else [tokens, heads, dim])",
-      &flags->tensor_layout);
-  AddSwitch(app, {"--json", "Answer in JSON on standard output"}, &flags->json);
+  AddTensorLayout(app,
+                  "the whole q, k, v, output and gradients (in a shard: [heads, tokens, dim] if "
+                  "heads come before tokens, else [tokens, heads, dim])",
+                  &flags->tensor_layout);
+  AddSwitch(app, {"--json", "Write the answer as JSON to standard output"}, &flags->json);
 }
 
 Command Runs(absl::Status (*run)(const Flags&), std::shared_ptr<Flags> flags) {
@@ -111,7 +110,8 @@ Command Runs(absl::Status (*run)(const Flags&), std::shared_ptr<Flags> flags) {
 Command AddShardCommand(CLI::App* program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* app = program->add_subcommand(
-      "shard", "Take one rank's rows of a plan out of a file's tensors; nothing is asked");
+      "shard",
+      "Extract one rank's rows of a plan from the tensors of a file; makes no call to the service");
   AddPlanAndOutput(app, flags.get());
   AddFile(app,
           {"--input",
@@ -120,8 +120,8 @@ Command AddShardCommand(CLI::App* program) {
           &flags->input)
       ->required();
   AddIgnoredTensors(app, &flags->ignored_tensors);
-  AddInteger(app, {"--rank", "Whose rows to take"}, {0, Limits().max_world_size - 1}, &flags->rank,
-             "rank")
+  AddInteger(app, {"--rank", "Rank whose rows are taken"}, {0, Limits().max_world_size - 1},
+             &flags->rank, "rank")
       ->default_str("")
       ->required();
   return Runs(Shard, std::move(flags));
@@ -130,17 +130,19 @@ Command AddShardCommand(CLI::App* program) {
 Command AddUnshardCommand(CLI::App* program) {
   auto flags = std::make_shared<Flags>();
   CLI::App* app = program->add_subcommand(
-      "unshard", "Put the ranks' rows together again: the inverse of `annulus shard`");
+      "unshard", "Join the rows of all ranks: the inverse of `annulus shard`");
   AddPlanAndOutput(app, flags.get());
   AddFiles(app,
            {"--input",
-            "safetensors file that `annulus shard` wrote; once for each rank, in their order"},
+            "safetensors file that `annulus shard` wrote; give the flag once for each rank, in the "
+            "order of the ranks"},
            &flags->inputs)
       ->required();
-  AddInteger(app,
-             {"--batch",
-              "Sequences of equal length, each an extent of its own in what is written; 0: none"},
-             {0, Limits().max_sequences}, &flags->batch, "sequences");
+  AddInteger(
+      app,
+      {"--batch",
+       "Number of sequences of equal length, written as a batch dimension; 0: no batch dimension"},
+      {0, Limits().max_sequences}, &flags->batch, "sequences");
   return Runs(Unshard, std::move(flags));
 }
 

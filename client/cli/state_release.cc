@@ -16,10 +16,10 @@ absl::Status ReleaseUnasked(const std::string& job_id, const absl::Status& error
   if (unconfirmed.empty()) return error;
   ErrorDetail detail = DetailOf(error);
   detail.metadata["job_id"] = job_id;
-  return MakeError(
-      error.code(),
-      absl::StrCat(error.message(), "; job ", job_id, " may keep its state (", unconfirmed, ")"),
-      detail);
+  return MakeError(error.code(),
+                   absl::StrCat(error.message(), "; job ", job_id, " may still keep its state (",
+                                unconfirmed, ")"),
+                   detail);
 }
 
 }  // namespace annulus

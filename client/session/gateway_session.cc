@@ -146,7 +146,8 @@ void GatewaySession::Impl::SetDeadline() {
     const std::shared_ptr<Impl> self = weak.lock();
     if (self == nullptr) return;
     self->Post([](Impl* impl) {
-      const absl::Status late = absl::DeadlineExceededError("the deadline came before the end");
+      const absl::Status late =
+          absl::DeadlineExceededError("the deadline passed before the job ended");
       impl->CancelWith(NameExpiry(late, impl->progress_.state <= v1::Job::STATE_QUEUED));
     });
   });
@@ -210,7 +211,8 @@ absl::Status GatewaySession::Impl::OnRead(const grpc::ByteBuffer& message) {
   auto response = std::make_shared<v1::AttendResponse>();
   ASSIGN_OR_RETURN(std::vector<TensorChunk> chunks, DecodeChunks(message, response.get()));
   if (response->tag() != tag_) {
-    return MakeError(absl::StatusCode::kInternal, "the gateway answers another job on this call",
+    return MakeError(absl::StatusCode::kInternal,
+                     "the gateway sent the answer of another job on this call",
                      {"UNEXPECTED_OUTPUT", {}, {}, {}});
   }
   if (response->has_accepted() && !std::exchange(accepted_, true)) {
@@ -268,7 +270,7 @@ void GatewaySession::Impl::OnDone(absl::Status status, bool all_here) {
   deadline_.reset();
   if (!status.ok() && cancelled_.has_value()) status = *cancelled_;
   if (status.ok() && !stats_.has_value()) {
-    status = absl::UnavailableError("the gateway ended the call before the job");
+    status = absl::UnavailableError("the gateway ended the call before the job ended");
   }
   if (all_here && !cancelled_.has_value() && StandsUnconfirmed(options_.spec, status)) {
     if (!stats_.has_value()) observer_->OnUnconfirmed(status, /*all_reported=*/false);

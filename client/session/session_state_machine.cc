@@ -54,7 +54,7 @@ void SessionStateMachine::OnState(const v1::Job& job, absl::Time now) {
     succeeded_ = true;
   } else if (job.state() == v1::Job::STATE_FAILED || job.state() == v1::Job::STATE_CANCELLED) {
     const absl::Status error = ErrorFromProto(job.error());
-    EndWith(error.ok() ? absl::UnknownError("the job ended without saying why") : error, now);
+    EndWith(error.ok() ? absl::UnknownError("the job ended without an error message") : error, now);
   }
 }
 
@@ -96,7 +96,7 @@ SessionStateMachine::Actions SessionStateMachine::OnRunJobDone(absl::Status stat
   run_job_open_ = false;
   if (ended_) return Take();
   if (status.ok() && !succeeded_) {
-    status = absl::UnavailableError("the coordinator ended the call before the job");
+    status = absl::UnavailableError("the coordinator ended the call before the job ended");
   }
   if (!status.ok()) {
     EndWith(NameExpiry(status, progress_.state <= v1::Job::STATE_QUEUED), now);
@@ -162,7 +162,7 @@ SessionStateMachine::Actions SessionStateMachine::OnTime(absl::Time now) {
   if (unconfirmed_.has_value()) {
     Fail(unconfirmed_->error);
   } else if (now >= outputs_until_) {
-    const auto late = absl::DeadlineExceededError("the outputs did not come in time");
+    const auto late = absl::DeadlineExceededError("the outputs did not arrive in time");
     Fail(NameExpiry(late, /*waited=*/false));
   } else {
     Fail(NameLoss(UndecidedError(worker_error_->error)));

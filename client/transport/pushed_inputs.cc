@@ -33,7 +33,7 @@ absl::Status PushedInputs::Push(std::vector<TensorChunk> parts, const Credit& cr
     // Checked here, because a worker ignores chunks after its shard is complete.
     rank.bytes_missing -= static_cast<int64_t>(part.data.size());
     if (rank.bytes_missing < 0) {
-      return InvalidField("CHUNK_OVERLAP", "chunk.row_begin", "its rows have come before");
+      return InvalidField("CHUNK_OVERLAP", "chunk.row_begin", "its rows were already received");
     }
     bytes_of_[part.tensor] += static_cast<int64_t>(part.data.size());
     ++rank.chunks;

@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<ShardRows>> RowsOfPlan(const v1::Plan& plan, const At
   int64_t q_rows = 0, kv_rows = 0;
   for (const v1::ShardPlan& shard : plan.shards()) {
     if (shard.rank() != static_cast<int32_t>(shards.size()))
-      return InvalidPlan("ranks are not 0, 1, …");
+      return InvalidPlan("the ranks are not 0, 1, … in order");
     ShardRows rows;
     ASSIGN_OR_RETURN(rows.q, RowMapFromProto(shard.q_rows()));
     ASSIGN_OR_RETURN(rows.kv, RowMapFromProto(shard.kv_rows()));
@@ -49,7 +49,7 @@ absl::StatusOr<std::vector<ShardRows>> RowsOfPlan(const v1::Plan& plan, const At
     shards.push_back(std::move(rows));
   }
   if (q_rows != spec.q_rows() || kv_rows != spec.kv_rows()) {
-    return InvalidPlan("its shards do not add up to the job");
+    return InvalidPlan("the rows of its shards do not add up to those of the job");
   }
   return shards;
 }
@@ -135,7 +135,7 @@ absl::StatusOr<const TensorInfo*> CheckInput(const std::vector<TensorInfo>& tabl
   const TensorInfo* tensor = FindTensor(table, chunk->tensor);
   if (tensor == nullptr || tensor->direction != Direction::kInput) {
     return InvalidField("UNKNOWN_TENSOR", "chunk.tensor",
-                        absl::StrCat(TensorName(chunk->tensor), " is no input of this job"));
+                        absl::StrCat(TensorName(chunk->tensor), " is not an input of this job"));
   }
   const bool query = tensor->rows == RowSpace::kQuery;
   RETURN_IF_ERROR(CheckChunk(*tensor, query ? q_rows : kv_rows, chunk));

@@ -45,8 +45,7 @@ absl::Status UndecidedError(const absl::Status& status) {
   }
   return MakeError(
       status.code(),
-      absl::StrCat(status.message(), "; the coordinator has not said what becomes of the job"),
-      detail);
+      absl::StrCat(status.message(), "; the coordinator did not report how the job ended"), detail);
 }
 
 absl::Status SendAgainError() {
@@ -61,25 +60,26 @@ absl::Status OutputsGoneError() {
 
 absl::Status EndedForAnotherError() {
   return MakeError(absl::StatusCode::kAborted,
-                   "the job ended for another call with its request_id before this one's inputs "
-                   "were compared with that call's and its outputs fetched; send it again",
+                   "the job ended for another call with the same request_id before the inputs of "
+                   "this call were compared and its outputs fetched; send the job again",
                    {"JOB_ENDED", {}, {}, absl::Milliseconds(100)});
 }
 
 absl::Status AnswerLostError(const absl::Status& status, const absl::Status& earlier) {
   ErrorDetail detail = DetailOf(status);
   detail.metadata["earlier_attempt"] = ErrorText(earlier);
-  return MakeError(status.code(),
-                   absl::StrCat(status.message(), ", perhaps by an earlier attempt of this job, ",
-                                "whose answer was lost (", ErrorText(earlier),
-                                "): neither is left; send its tensors"),
-                   detail);
+  return MakeError(
+      status.code(),
+      absl::StrCat(
+          status.message(), ", perhaps by an earlier attempt of this job, whose answer was lost (",
+          ErrorText(earlier), "): state and answer are lost; send the job with all its tensors"),
+      detail);
 }
 
 absl::Status OutOfTurnError(bool accepted) {
   return MakeError(absl::StatusCode::kInvalidArgument,
-                   absl::StrCat("a chunk came ", accepted ? "after the end of the inputs"
-                                                          : "before the job was accepted"),
+                   absl::StrCat("a chunk arrived ", accepted ? "after the end of the inputs"
+                                                             : "before the job was accepted"),
                    {"STREAM_SEQUENCE", {}, {}, {}});
 }
 
@@ -91,11 +91,10 @@ absl::Status MissingRowsError(int64_t bytes_missing, const std::vector<TensorId>
     names.emplace_back(TensorName(tensor));
     detail.fields.push_back({names.back(), "rows are missing"});
   }
-  return MakeError(
-      absl::StatusCode::kInvalidArgument,
-      absl::StrCat("the inputs ended ", bytes_missing, " bytes before all had come: rows of ",
-                   absl::StrJoin(names, ", "), " are missing"),
-      detail);
+  return MakeError(absl::StatusCode::kInvalidArgument,
+                   absl::StrCat("the inputs ended with ", bytes_missing, " bytes missing: rows of ",
+                                absl::StrJoin(names, ", "), " are missing"),
+                   detail);
 }
 
 }  // namespace annulus

@@ -54,7 +54,7 @@ absl::Status ChunkReceiver::Receive(TensorChunk* chunk) {
   const TensorInfo* tensor = FindTensor(table_, chunk->tensor);
   if (tensor == nullptr || tensor->direction != Direction::kOutput) {
     return WrongOutput("UNEXPECTED_OUTPUT",
-                       absl::StrCat(TensorName(chunk->tensor), " is no output of this job"));
+                       absl::StrCat(TensorName(chunk->tensor), " is not an output of this job"));
   }
   const absl::Status checked = CheckChunk(*tensor, rows_.of(*tensor).rows(), chunk);
   if (!checked.ok()) return WrongOutput("UNEXPECTED_OUTPUT", checked.message());
@@ -70,7 +70,7 @@ absl::Status ChunkReceiver::Receive(TensorChunk* chunk) {
   if (arrived.Intersects(cells)) {
     return WrongOutput("UNEXPECTED_OUTPUT",
                        absl::StrCat("rows ", chunk->row_begin, " + ", chunk->row_count, " of ",
-                                    TensorName(chunk->tensor), " came twice"));
+                                    TensorName(chunk->tensor), " arrived twice"));
   }
   return arrived.Add(cells);
 }
@@ -84,8 +84,8 @@ absl::Status ChunkReceiver::Complete() const {
     if (got == expected) continue;
     const int64_t cell_bytes = tensor.row_bytes() / tensor.heads;
     return WrongOutput("INCOMPLETE_OUTPUT",
-                       absl::StrCat(got * cell_bytes, " bytes of ", expected * cell_bytes, " of ",
-                                    TensorName(tensor.id)));
+                       absl::StrCat("received ", got * cell_bytes, " of ", expected * cell_bytes,
+                                    " bytes of ", TensorName(tensor.id)));
   }
   return absl::OkStatus();
 }

@@ -126,7 +126,7 @@ class BadFileTest(ServiceCase):
         self.refused(built(q=entry(0, BYTES, dtype="I32")), reason="UNSUPPORTED_DTYPE")
         for dtype in ("Q7", "U32"):
             told = self.refused(built(q=entry(0, BYTES, dtype=dtype)), reason="UNSUPPORTED_DTYPE")
-            self.assertIn(f"q: {dtype}; F32, F16 and BF16 are served", told)
+            self.assertIn(f"q: is {dtype}, but must be F32, F16 or BF16", told)
         self.refused(built(q=entry(0, BYTES, (ROWS * HEADS, DIM))), reason="SHAPE_MISMATCH")
         self.refused(built(k=entry(BYTES, 2 * BYTES, (ROWS * 2, HEADS, DIM // 2))), reason="SHAPE_MISMATCH")
         for name, shape in {"k": (ROWS, HEADS, DIM + 1), "v": (ROWS + 1, HEADS, DIM), "q": (ROWS, HEADS + 1, DIM)}.items():
@@ -163,7 +163,7 @@ class BadFileTest(ServiceCase):
                 with self.subTest(verb=verb, name=name):
                     file = save({**whole, name: np.zeros((HEADS, ROWS, ROWS), bool)})
                     (line,) = self.refused(file, reason="UNKNOWN_TENSOR", verb=verb).splitlines()
-                    self.assertRegex(line, f" {name}, and this job takes q, k, v, bias, mask, lse_offset")
+                    self.assertRegex(line, f" {name}, but this job takes only q, k, v, bias, mask, lse_offset")
                     done = self.attend(file, "--ignore-tensors", name, verb=verb)
                     self.assertEqual(done.returncode, 0, done.stderr)
 

@@ -68,10 +68,10 @@ class ClusterCommandTest(ServiceCase):
         self.assertEqual(len(latest), 10)
         for line in latest:
             self.assertRegex(line, r"^job \S+: succeeded after \d+\.\d ms")
-        self.assertRegex(self.text(), r"\nand \d+ that ended before these \(--all\)\n$")
+        self.assertRegex(self.text(), r"\nand \d+ earlier jobs that have ended \(--all shows them\)\n$")
         every = self.service.annulus("cluster", "--all").stdout
         self.assertGreaterEqual(every.count("\njob "), 12)
-        self.assertNotIn("ended before", every)
+        self.assertNotIn("earlier jobs", every)
 
     def test_json_has_the_same_jobs_as_the_text(self):
         for _ in range(12):
@@ -100,7 +100,7 @@ class ClusterCommandTest(ServiceCase):
         with unittest.mock.patch.dict(os.environ, ANNULUS_ADDRESS="nowhere"):
             done = cluster.annulus("cluster")
         self.assertEqual(done.returncode, 2)
-        self.assertIn("--address: 'nowhere' is no HOST:PORT", done.stderr)
+        self.assertIn("--address: 'nowhere' is not HOST:PORT", done.stderr)
 
 
 class LogTest(ServiceCase):

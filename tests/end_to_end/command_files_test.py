@@ -85,10 +85,10 @@ class CommandFilesTest(ServiceCase):
             ("shard", "--plan", self.path("plan"), "--rank", "0", "--input", self.path("in")),
         ):
             with self.subTest(command=command[0]):
-                self.assertIn("cannot write -: files are written at a path, not to standard output; a file of that name is ./-",
+                self.assertIn("cannot write -: the output must be a file, not standard output; for a file of this name, give ./-",
                               self.refused("FILE_ERROR", *command, "--output", "-"))
                 self.assertFalse(os.path.exists("-"))
-                self.assertIn("cannot write /dev/stdout: it is a pipe, no regular file",
+                self.assertIn("cannot write /dev/stdout: it is a pipe, not a regular file",
                               self.refused("FILE_ERROR", *command, "--output", "/dev/stdout"))
 
     def test_a_disk_that_is_full_is_found_before_the_job(self):
@@ -125,13 +125,13 @@ class CommandFilesTest(ServiceCase):
                 json.dump({"gradients": {field: value}}, file)
             for command in (("gradients",), ("gradients", "--handle", "job-x", "--or-upload")):
                 told = self.refused("BAD_SPEC", *command, "--input", self.path("in"), "--spec", self.path("spec"))
-                self.assertIn(flag + " says it", told)
+                self.assertIn(flag + " sets it", told)
 
     def test_a_time_that_the_inputs_took_is_told(self):
         command = ("attend", "--timeout", "1ms")
         told = self.run_command(*command, "--synthetic", "1,20000,20000,8,8,64,fp32,1", expect=5)
-        self.assertEqual(told, "annulus: DEADLINE_EXCEEDED / EXPIRED_WITH_INPUTS: --timeout 1ms was over when the inputs "
-                               "were made, before the service was asked\n")
+        self.assertEqual(told, "annulus: DEADLINE_EXCEEDED / EXPIRED_WITH_INPUTS: --timeout 1ms passed while the inputs "
+                               "were generated; the job was not sent\n")
 
 
 if __name__ == "__main__":

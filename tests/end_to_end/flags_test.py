@@ -123,8 +123,8 @@ class FlagsTest(unittest.TestCase):
     def test_a_command_that_says_too_little_is_told_what_is_missing(self):
         gradients = ("gradients", "--handle", "4f")
         for command, told in (
-            (("atend", "--input", "in"), "annulus: there is no command 'atend'; there are attend, gradients, "),
-            (("\x1b[2J",), "annulus: there is no command '\\x1b[2J'"),
+            (("atend", "--input", "in"), "annulus: unknown command 'atend'; the commands are attend, gradients, "),
+            (("\x1b[2J",), "annulus: unknown command '\\x1b[2J'"),
             ((), "annulus: A subcommand is required"),
             (("plan",), "annulus plan: --input, --synthetic or a whole --spec is needed"),
             (("attend",), "annulus attend: --input or --synthetic is needed"),

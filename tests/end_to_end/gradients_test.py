@@ -190,7 +190,7 @@ class GradientsTest(GradientCase):
             save_tensors(source, self.forward(made, {**causal, "outputs": {"lseBase": "LSE_BASE_2"}}, dtype), dtype, fp32=("lse", "d_lse"))
             error = self.gradients("--input", source, "--mask", "causal", expect=3)["error"]
             self.assertEqual(error["reason"], "LSE_MISMATCH")
-            self.assertRegex(error["message"], r"the lse of row \d+, head \d is not of these inputs: its weights sum to [\d.e-]+, not 1")
+            self.assertRegex(error["message"], r"the lse of row \d+, head \d does not match these inputs: its weights sum to [\d.e-]+, not 1")
             self.gradients("--input", source, "--spec", self.spec_file({**causal, "outputs": {"lseBase": "LSE_BASE_E"}}))
         tensors, _ = load_tensors(source)
         save_file({name: numpy.ascontiguousarray(array) for name, array in tensors.items()}, source, {"lse_base": "e"})
@@ -212,7 +212,7 @@ class GradientsTest(GradientCase):
         self.gradients("--input", source, "--mask", "causal", "--verify", "10")
         error = self.gradients("--input", source, "--verify", "10", expect=3)["error"]
         self.assertEqual(error["reason"], "LSE_MISMATCH")
-        self.assertRegex(error["message"], r"the lse of row \d+, head 0 is not of these inputs: its weights sum to [\d.]+, not 1")
+        self.assertRegex(error["message"], r"the lse of row \d+, head 0 does not match these inputs: its weights sum to [\d.]+, not 1")
 
     def test_an_output_of_another_job_is_refused(self):
         """By what the file says of its dropout, and where it says nothing, by --verify: delta is made of it."""
@@ -227,7 +227,7 @@ class GradientsTest(GradientCase):
                 save_tensors(source, given, dtype, fp32=("lse", "d_lse"))
                 error = self.gradients("--input", source, "--spec", self.spec_file(spec), "--verify", "20", expect=3)["error"]
                 self.assertEqual(error["reason"], "OUTPUT_MISMATCH")
-                self.assertRegex(error["message"], r"the output of head \d is not of these inputs: off by [\d.e-]+, [\d.e-]+ is allowed; dropout")
+                self.assertRegex(error["message"], r"the output of head \d does not match these inputs: off by [\d.e-]+, [\d.e-]+ is allowed; dropout")
 
     def test_a_forgotten_dropout_is_refused(self):
         source, target = (os.path.join(self.folder, name) for name in ("upstream", "out"))

@@ -231,7 +231,7 @@ class KeptStateTest(unittest.TestCase):
                 flags = ("--input", self.path("upstream"), "--handle", handle)
                 error = self.annulus("gradients", *flags, expect=3)["error"]
                 self.assertEqual(error["reason"], "UNKNOWN_TENSOR")
-                self.assertIn(f"{name}, and this job takes d_out, d_lse: the state has the rest", error["message"])
+                self.assertIn(f"{name}, but this job takes only d_out, d_lse: the kept state has the other inputs", error["message"])
                 self.annulus("gradients", *flags, "--ignore-tensors", name)
         self.annulus("release", "--handle", handle)
 

@@ -82,18 +82,18 @@ class MergeTest(ServiceCase):
     def test_a_base_or_a_layout_other_than_a_file_says_is_refused(self):
         files = self.parts()
         told = self.merge(files, "--lse-base", "2", expect=3)
-        self.assertEqual(told, f"annulus: INVALID_ARGUMENT / LSE_MISMATCH: {files[0]}: lse: its file says lse_base e, not 2\n")
+        self.assertEqual(told, f"annulus: INVALID_ARGUMENT / LSE_MISMATCH: {files[0]}: lse: the metadata of its file has lse_base e, not 2\n")
         joined = self.path("base 2")
         save_file(self.merge(files[:2], "--lse-base", "e", "--output-lse-base", "2"), self.path("unsaid"))
         os.rename(self.path("merged"), joined)
-        self.assertIn("base 2: lse: its file says lse_base 2, not e", self.merge([files[2], joined], "--lse-base", "e", expect=3))
+        self.assertIn("base 2: lse: the metadata of its file has lse_base 2, not e", self.merge([files[2], joined], "--lse-base", "e", expect=3))
         self.merge([self.path("unsaid"), joined], "--lse-base", "2")
         scales = [self.path(f"scale {scale}") for scale in ("0.5", "2")]
         for path, scale in zip(scales, ("0.5", "2")):
             done = self.service.annulus("attend", "--synthetic", "1,8,8,1,1,4,fp32,1", "--scale", scale, "--output", path)
             self.assertEqual(done.returncode, 0, done.stderr)
         told = self.merge(scales, "--lse-base", "e", expect=3)
-        self.assertIn(f"{scales[1]}: lse: its job had scale 2, that of {scales[0]} had scale 0.5: parts of no one attention", told)
+        self.assertIn(f"{scales[1]}: lse: its job had scale 2, but that of {scales[0]} had scale 0.5: these are not partials of the same attention", told)
         square = self.path("square")
         save_file({"output": np.ones((3, 3, 4), np.float32), "lse": np.zeros((3, 3), np.float32)}, square)
         self.merge([square], "--lse-base", "e", "--lse-layout", "tokens-heads")
@@ -121,21 +121,21 @@ class MergeTest(ServiceCase):
         lse[1, 2, 2345] = np.nan
         save_file({"output": np.ones((2, 3000, 3, 64), np.float32), "lse": lse}, files[1])
         told = self.merge(files, "--lse-base", "e", expect=3)
-        self.assertEqual(told, f"annulus: INVALID_ARGUMENT / CORRUPT_PARTIAL: {files[1]}: lse: sequence 1, row 2345, head 2 is NaN; where that means that the "
-                               "row has seen nothing, --nonfinite-lse-is-empty says so\n")
+        self.assertEqual(told, f"annulus: INVALID_ARGUMENT / CORRUPT_PARTIAL: {files[1]}: lse: sequence 1, row 2345, head 2 is NaN; if it marks a row "
+                               "without visible keys, use --nonfinite-lse-is-empty\n")
 
     def test_names_that_nobody_knows_are_refused(self):
         path = self.path("misspelt")
         save_file({"output": np.ones((2, 3, 4), np.float32), "lse": np.zeros((3, 2), np.float32),
                    "lse_rst": np.zeros((3, 2), np.float32), "q": np.ones((2, 3, 4), np.float32)}, path)
         told = self.merge([path], "--lse-base", "e", expect=3)
-        self.assertIn(f"UNKNOWN_TENSOR: {path} has lse_rst, and a merge takes output, lse, lse_rest", told)
+        self.assertIn(f"UNKNOWN_TENSOR: {path} has lse_rst, but a merge takes only output, lse, lse_rest", told)
         self.merge([path], "--lse-base", "e", "--ignore-tensors", "lse_rst")
         plain = self.path("plain")
         save_file({"output": np.ones((2, 3, 4), np.float32), "lse": np.zeros((3, 2), np.float32)}, plain)
         self.merge([plain, path], "--lse-base", "e", "--ignore-tensors", "lse_rst")
         told = self.merge([plain, path], "--lse-base", "e", "--ignore-tensors", "lse_rst,weird", expect=3)
-        self.assertIn("MISSING_TENSOR: weird: to be left aside, and not in any of the files\n", told)
+        self.assertIn("MISSING_TENSOR: weird: named in --ignore-tensors, but not in any of the files\n", told)
 
     def test_what_files_say_of_their_jobs_must_fit_together(self):
         """Sinks in one part, modifiers alike in all, and no part twice."""
@@ -150,9 +150,9 @@ class MergeTest(ServiceCase):
         shutil.copy(made["sunk"], again)
         self.merge([made["plain"], made["sunk"]], "--lse-base", "e")
         told = self.merge([made["sunk"], made["plain"], again], "--lse-base", "e", expect=3)
-        self.assertIn(f"LSE_MISMATCH: {again}: lse: its job had sinks, as had that of {made['sunk']}: ", told)
+        self.assertIn(f"LSE_MISMATCH: {again}: lse: both its job and that of {made['sunk']} had sinks, ", told)
         told = self.merge([made["plain"], made["capped"]], "--lse-base", "e", expect=3)
-        self.assertIn("its job had modifiers.softCap 3, that of ", told)
+        self.assertIn("its job had modifiers.softCap 3, but that of ", told)
         told = self.merge([made["plain"], made["plain"]], "--lse-base", "e", expect=3)
         self.assertIn(f"INPUT_TWICE: {made['plain']}: it is given twice", told)
         done = self.service.annulus("merge", "--input", made["plain"], "--lse-base", "e", "--output", self.path("merged"))
@@ -190,7 +190,7 @@ class MergeTest(ServiceCase):
     def test_an_lse_of_plus_infinity_is_refused_with_its_flag(self):
         save_file({"output": np.ones((2, 3, 4), np.float32), "lse": np.full((3, 2), np.inf, np.float32)}, self.path("infinite"))
         told = self.merge([self.path("infinite")], "--lse-base", "e", expect=3)
-        self.assertIn("row 0, head 0 is +infinity; where that means that the row has seen nothing, --nonfinite-lse-is-empty says so\n", told)
+        self.assertIn("row 0, head 0 is +infinity; if it marks a row without visible keys, use --nonfinite-lse-is-empty\n", told)
 
     def call(self, request):
         return raw_client.call(self.stubs.attention.MergePartials, request)

@@ -53,13 +53,13 @@ class ServeTest(unittest.TestCase):
         done = cluster.run("annulus", "serve", "--workers", "2", "--device", "auto")
         self.assertEqual(done.returncode, 2)
         self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
-        self.assertIn("--device auto goes with --workers 1", done.stderr)
+        self.assertIn("--device auto needs --workers 1", done.stderr)
 
     def test_a_device_goes_to_each_worker(self):
         done = cluster.run("annulus", "serve", "--workers", "2", "--device", "cuda:1000", "--address", "127.0.0.1:0")
         self.assertEqual(done.returncode, 1)
         self.assertIn("cannot start: FAILED_PRECONDITION", done.stderr)
-        self.assertRegex(done.stderr, r"\nannulus serve: worker-[01] ended with 1\n")
+        self.assertRegex(done.stderr, r"\nannulus serve: worker-[01] ended with exit code 1\n")
         with cluster.Serve(1, "--threads", "1", "--device", "auto") as service:
             self.assertIsNone(service._process.poll())
 
@@ -80,7 +80,7 @@ class ServeTest(unittest.TestCase):
                 done = cluster.run("annulus", "serve", "--workers", "1", "--address", "127.0.0.1:0", flag)
                 self.assertEqual((done.returncode, done.stdout), (2, ""), done.stderr)
                 lines = [line for line in done.stderr.splitlines() if not line.startswith("2")]  # But its log.
-                self.assertEqual(lines[1:], [f"annulus serve: {child} ended with 2"], done.stderr)
+                self.assertEqual(lines[1:], [f"annulus serve: {child} ended with exit code 2"], done.stderr)
 
     def test_workers_keep_to_cpus_of_their_own(self):
         allowed = sorted(os.sched_getaffinity(0))
@@ -97,7 +97,7 @@ class ServeTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
         done = subprocess.run(cluster.Serve(len(allowed) + 1, "--pin").command, capture_output=True, text=True, timeout=60, check=False)
         self.assertEqual((done.returncode, done.stdout), (2, ""))
-        self.assertRegex(done.stderr, rf"^annulus serve: --pin takes {len(allowed) + 1} CPUs for {len(allowed) + 1} workers, and {len(allowed)} may be used\n$")
+        self.assertRegex(done.stderr, rf"^annulus serve: --pin needs {len(allowed) + 1} CPUs for {len(allowed) + 1} workers, but {len(allowed)} are available\n$")
 
     def test_sizes_are_those_that_workers_take(self):
         for flag in ("--staging-bytes", "--device-bytes"):
@@ -207,7 +207,7 @@ class ServeTest(unittest.TestCase):
                 process.kill()
         self.assertEqual([write for write in writes if not write.endswith(b"\n")], [])
         self.assertIn(b"annulus serve: worker-0 was ended by signal 9\n", writes)
-        self.assertIn(b"annulus: UNAVAILABLE: no worker is left\n", writes)
+        self.assertIn(b"annulus: UNAVAILABLE: all workers have ended\n", writes)
 
     def test_ctrl_c_in_a_terminal_lets_the_job_end(self):
         """A terminal's Ctrl-C goes to every process of the group; the service still drains."""
@@ -227,7 +227,7 @@ class ServeTest(unittest.TestCase):
         self.assertEqual((done.returncode, done.stdout), (1, ""), done.stderr)
         self.assertEqual(done.stderr.splitlines(), [
             f"annulus-coordinator: cannot listen on {service.address}: address already in use",
-            "annulus serve: the coordinator ended with 1",
+            "annulus serve: the coordinator ended with exit code 1",
         ])
 
     def test_ctrl_c_ends_a_verification_and_leaves_no_file(self):

@@ -77,8 +77,8 @@ class TensorLayoutTest(GradientCase):
         source = os.path.join(self.folder, "thd")
         save_tensors(source, self.made_in("thd", "fp32"), "fp32")
         for flags, code, words in (
-            (("--input", source, "--tensor-layout", "bhsd"), 3, r"q: \[70, 4, 24\] where \[batch, heads, tokens, dim\] is needed"),
-            (("--input", source, "--tensor-layout", "hdt"), 2, "'hdt' is none of auto.thd.hnd.bshd.bhsd.sbhd"),
+            (("--input", source, "--tensor-layout", "bhsd"), 3, r"q: has shape \[70, 4, 24\], but must be \[batch, heads, tokens, dim\]"),
+            (("--input", source, "--tensor-layout", "hdt"), 2, "'hdt' is not one of auto.thd.hnd.bshd.bhsd.sbhd"),
             (("--synthetic", "1,8,8,1,1,8,fp32,1", "--tensor-layout", "bhsd"), 2, "--tensor-layout requires --input"),
         ):
             done = self.service.annulus("attend", *flags)

@@ -25,7 +25,7 @@ namespace {
 
 absl::Status Disagrees(absl::string_view field, int64_t given, int64_t found) {
   return InvalidField("SHAPE_MISMATCH", absl::StrCat("spec.", field),
-                      absl::StrCat(given, " in the spec, ", found, " in the input"));
+                      absl::StrCat("is ", given, " in the spec, but ", found, " in the input"));
 }
 
 absl::string_view FileDtype(DataType dtype) {
@@ -37,7 +37,9 @@ absl::string_view FileDtype(DataType dtype) {
 template <typename T>
 absl::Status Settle(absl::string_view field, int64_t found, T* value) {
   if (found > std::numeric_limits<T>::max()) {
-    return InvalidField("DIM_OVERFLOW", absl::StrCat("spec.", field), absl::StrCat(found));
+    return InvalidField(
+        "DIM_OVERFLOW", absl::StrCat("spec.", field),
+        absl::StrCat(found, " is above the limit of ", std::numeric_limits<T>::max()));
   }
   if (*value == 0) *value = static_cast<T>(found);
   return *value == found ? absl::OkStatus() : Disagrees(field, *value, found);
@@ -47,7 +49,8 @@ absl::Status SettleSequences(const JobShape& shape, AttentionSpec* spec) {
   const int64_t batch = shape.batch.value_or(1);
   if (spec->sequences.empty()) {
     if (batch > Limits().max_sequences) {
-      return InvalidField("LIMIT_EXCEEDED", "spec.sequences", absl::StrCat(batch, " sequences"));
+      return InvalidField("LIMIT_EXCEEDED", "spec.sequences",
+                          absl::StrCat(batch, " is above the limit of ", Limits().max_sequences));
     }
     spec->sequences.resize(batch);
     for (Sequence& sequence : spec->sequences) {
@@ -109,7 +112,7 @@ absl::Status Resize(std::vector<std::byte>* memory, size_t bytes) {
     memory->resize(bytes);
   } catch (const std::bad_alloc&) {
     return MakeError(absl::StatusCode::kResourceExhausted,
-                     absl::StrCat("no memory here for ", bytes, " bytes"),
+                     absl::StrCat("cannot allocate ", bytes, " bytes"),
                      {"OUT_OF_MEMORY", {}, {}, {}});
   }
   return absl::OkStatus();
@@ -125,7 +128,7 @@ absl::StatusOr<SyntheticShape> ParseSynthetic(absl::string_view text) {
         {"BAD_SYNTHETIC", {}, {}, {}});
   };
   const std::vector<absl::string_view> parts = absl::StrSplit(text, ',');
-  if (parts.size() != 8 && parts.size() != 9) return bad("8 or 9 parts are needed");
+  if (parts.size() != 8 && parts.size() != 9) return bad("it must have 8 or 9 parts");
   SyntheticShape synthetic;
   JobShape& shape = synthetic.shape;
   int64_t batch = 0;
@@ -134,16 +137,17 @@ absl::StatusOr<SyntheticShape> ParseSynthetic(absl::string_view text) {
   if (parts.size() == 9) numbers.push_back(&shape.head_dim_v);
   for (size_t i = 0; i < numbers.size(); ++i) {
     if (!absl::SimpleAtoi(parts[i], numbers[i]) || *numbers[i] < 0) {
-      return bad(absl::StrCat("'", parts[i], "' is no number of 0 or more"));
+      return bad(absl::StrCat("'", parts[i], "' is not a whole number of 0 or more"));
     }
   }
   if (parts.size() == 8) shape.head_dim_v = shape.head_dim;
   shape.layout = TensorLayout::kBshd;
   shape.batch = batch;
   const absl::StatusOr<DataType> dtype = DtypeNamed(parts[numbers.size()]);
-  if (!dtype.ok()) return bad("the dtype is none of fp32, fp16, bf16");
+  if (!dtype.ok()) return bad("the dtype must be fp32, fp16 or bf16");
   shape.dtype = *dtype;
-  if (!absl::SimpleAtoi(parts.back(), &synthetic.seed)) return bad("the seed is no 64-bit number");
+  if (!absl::SimpleAtoi(parts.back(), &synthetic.seed))
+    return bad("the seed must be a 64-bit whole number");
   return synthetic;
 }
 
@@ -174,7 +178,7 @@ absl::StatusOr<AttentionSpec> CompleteSpec(v1::AttentionSpec given, const JobSha
   if (spec.dtype == DataType::kUnspecified) spec.dtype = shape.dtype;
   if (spec.dtype != shape.dtype) {
     return InvalidField("SHAPE_MISMATCH", "spec.dtype",
-                        absl::StrCat(DataTypeName(spec.dtype), " in the spec, ",
+                        absl::StrCat("is ", DataTypeName(spec.dtype), " in the spec, but ",
                                      DataTypeName(shape.dtype), " in the input"));
   }
   RETURN_IF_ERROR(Settle("q_heads", shape.q_heads, &spec.q_heads));
@@ -235,14 +239,14 @@ absl::Status AttendJob::ReadInput(const TensorInfo& tensor) {
   const std::vector<int64_t> shape = ShapeInFile(tensor);
   if (info->shape != shape) {
     return InvalidField("SHAPE_MISMATCH", name,
-                        absl::StrCat("[", absl::StrJoin(info->shape, ", "),
-                                     "] where the job says [", absl::StrJoin(shape, ", "), "]"));
+                        absl::StrCat("has shape [", absl::StrJoin(info->shape, ", "),
+                                     "], but the job requires [", absl::StrJoin(shape, ", "), "]"));
   }
   ASSIGN_OR_RETURN(const DataType dtype, DtypeInFile(*info));
   if (dtype != tensor.dtype) {
-    return InvalidField(
-        "UNSUPPORTED_DTYPE", name,
-        absl::StrCat(DataTypeName(dtype), " where the job says ", DataTypeName(tensor.dtype)));
+    return InvalidField("UNSUPPORTED_DTYPE", name,
+                        absl::StrCat("is ", DataTypeName(dtype), ", but the job requires ",
+                                     DataTypeName(tensor.dtype)));
   }
   const absl::Span<const std::byte> bytes = file_->Bytes(*info);
   const CallerTensor in_file = InFile(tensor);

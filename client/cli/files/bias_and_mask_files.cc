@@ -43,9 +43,9 @@ DataType TypeOf(const SafetensorInfo& info, TensorId id) {
 }
 
 absl::Status WrongType(const SafetensorInfo& info, TensorId id) {
-  const absl::string_view served =
-      id == TensorId::kBitMask ? "BOOL and U8 are served" : "F32, F16 and BF16 are served";
-  return InvalidField("UNSUPPORTED_DTYPE", info.name, absl::StrCat(info.dtype, "; ", served));
+  const absl::string_view served = id == TensorId::kBitMask ? "BOOL or U8" : "F32, F16 or BF16";
+  return InvalidField("UNSUPPORTED_DTYPE", info.name,
+                      absl::StrCat("is ", info.dtype, ", but must be ", served));
 }
 
 // The extent of the `place`-th dimension from the last, the heads; 1 if there is none.
@@ -88,9 +88,10 @@ absl::StatusOr<Strides> StridesOf(const SafetensorInfo& info, const TensorInfo& 
     fits = shape[i] == whole[i] || shape[i] == 1;
   }
   if (!fits) {
-    return InvalidField("SHAPE_MISMATCH", info.name,
-                        absl::StrCat("[", absl::StrJoin(info.shape, ", "), "] where the job says [",
-                                     absl::StrJoin(whole, ", "), "], or 1 for any but the last"));
+    return InvalidField(
+        "SHAPE_MISMATCH", info.name,
+        absl::StrCat("has shape [", absl::StrJoin(info.shape, ", "), "], but the job requires [",
+                     absl::StrJoin(whole, ", "), "], where each dimension but the last may be 1"));
   }
   return StridesOf(shape, extents);
 }
@@ -171,9 +172,9 @@ absl::Status ReadBiasOrMaskInput(const SafetensorsFile& file, const TensorInfo& 
   const DataType dtype = TypeOf(*info, tensor.id);
   if (dtype == DataType::kUnspecified) return WrongType(*info, tensor.id);
   if (dtype != tensor.dtype) {
-    return InvalidField(
-        "UNSUPPORTED_DTYPE", name,
-        absl::StrCat(DataTypeName(dtype), " where the job says ", DataTypeName(tensor.dtype)));
+    return InvalidField("UNSUPPORTED_DTYPE", name,
+                        absl::StrCat("is ", DataTypeName(dtype), ", but the job requires ",
+                                     DataTypeName(tensor.dtype)));
   }
   ASSIGN_OR_RETURN(const Strides strides, StridesOf(*info, tensor, extents));
   const std::byte* const from = file.Bytes(*info).data();

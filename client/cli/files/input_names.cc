@@ -67,14 +67,14 @@ std::string Hint(const SafetensorsFile& file, const Names& known) {
     if (!Has(known, name) && file.Find(name) != nullptr) absl::StrAppend(&hint, "; ", name, text);
   };
   for (const absl::string_view name : {"sinks", "sink", "s_aux"}) {
-    add(name, " are modifiers.sinks of --spec");
+    add(name, ": set modifiers.sinks in --spec instead");
   }
   for (const absl::string_view name : {"alibi_slopes", "slopes"}) {
-    add(name, " are modifiers.alibiSlopes of --spec");
+    add(name, ": set modifiers.alibiSlopes in --spec instead");
   }
   if (Has(known, "mask")) {
     for (const absl::string_view name : {"attn_mask", "attention_mask", "bit_mask"}) {
-      add(name, ": a bit mask is named mask, what is added to scores bias");
+      add(name, ": a bit mask must be named mask, an additive mask bias");
     }
   }
   return hint;
@@ -87,8 +87,8 @@ absl::Status CheckNames(const SafetensorsFile& file, const Names& known, absl::s
   const std::string names = ShownNames(file, known, &unknown);
   if (unknown == 0) return absl::OkStatus();
   return MakeError(absl::StatusCode::kInvalidArgument,
-                   absl::StrCat(whose, " has ", names, ", and ", taker, Hint(file, known),
-                                "; --ignore-tensors leaves tensors aside"),
+                   absl::StrCat(whose, " has ", names, ", but ", taker, Hint(file, known),
+                                "; to skip a tensor, name it in --ignore-tensors"),
                    {"UNKNOWN_TENSOR", {{"tensors", names}, {"taken", wanted}}, {}, {}});
 }
 
@@ -98,10 +98,10 @@ absl::Status CheckInputNames(const SafetensorsFile& file, const AttentionSpec& s
   Names known = TakenBy(spec);
   const std::string wanted = absl::StrJoin(known, ", ");
   Add(PassedOverBy(spec), &known);
-  return CheckNames(
-      file, known, "the input",
-      absl::StrCat("this job takes ", wanted, spec.uses_state() ? ": the state has the rest" : ""),
-      wanted);
+  return CheckNames(file, known, "the input",
+                    absl::StrCat("this job takes only ", wanted,
+                                 spec.uses_state() ? ": the kept state has the other inputs" : ""),
+                    wanted);
 }
 
 absl::Status CheckPartialNames(const SafetensorsFile& file) {
@@ -109,7 +109,7 @@ absl::Status CheckPartialNames(const SafetensorsFile& file) {
   Names known = TakenBy(forward);
   Add(PassedOverBy(forward), &known);
   const std::string wanted = "output, lse, lse_rest";
-  return CheckNames(file, known, file.path(), absl::StrCat("a merge takes ", wanted), wanted);
+  return CheckNames(file, known, file.path(), absl::StrCat("a merge takes only ", wanted), wanted);
 }
 
 absl::Status CheckLeftAside(const std::vector<SafetensorsFile>& files,
@@ -119,7 +119,7 @@ absl::Status CheckLeftAside(const std::vector<SafetensorsFile>& files,
                                  [&](const auto& file) { return file.IsLeftAside(name); });
     if (had) continue;
     return InvalidField("MISSING_TENSOR", Shown(name),
-                        absl::StrCat("to be left aside, and not in ",
+                        absl::StrCat("named in --ignore-tensors, but not in ",
                                      files.size() == 1 ? "the file" : "any of the files"));
   }
   return absl::OkStatus();
@@ -127,13 +127,13 @@ absl::Status CheckLeftAside(const std::vector<SafetensorsFile>& files,
 
 absl::Status MissingTensor(const SafetensorsFile& file, absl::string_view name) {
   if (file.IsLeftAside(name)) {
-    return InvalidField("MISSING_TENSOR", name, "left aside by --ignore-tensors, and needed");
+    return InvalidField("MISSING_TENSOR", name, "is needed, but --ignore-tensors names it");
   }
   size_t count = 0;
   const std::string names = ShownNames(file, {}, &count);
   return InvalidField(
       "MISSING_TENSOR", name,
-      absl::StrCat("not in the file, which has ", count == 0 ? "no tensor" : names));
+      absl::StrCat("is not in the file, which has ", count == 0 ? "no tensors" : names));
 }
 
 }  // namespace annulus

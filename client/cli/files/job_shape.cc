@@ -19,7 +19,8 @@ std::string Text(const SafetensorInfo& info) {
 absl::Status Mismatch(const SafetensorInfo& info, const SafetensorInfo& other,
                       absl::string_view what) {
   return InvalidField("SHAPE_MISMATCH", info.name,
-                      absl::StrCat(what, ": ", Text(info), ", ", Text(other)));
+                      absl::StrCat("has another ", what, " than ", other.name, ": ", Text(info),
+                                   ", ", Text(other)));
 }
 
 // The layout of q. k and v must have the same number of dimensions.
@@ -35,22 +36,22 @@ absl::StatusOr<TensorLayout> LayoutOf(const SafetensorInfo& q, std::optional<Ten
                                                 DimensionNames(TensorLayout::kBshd));
   return InvalidField(
       "SHAPE_MISMATCH", "q",
-      absl::StrCat("[", absl::StrJoin(q.shape, ", "), "] where ", needed, " is needed"));
+      absl::StrCat("has shape [", absl::StrJoin(q.shape, ", "), "], but must be ", needed));
 }
 
 absl::Status CheckShapes(TensorLayout layout, const SafetensorInfo& q, const SafetensorInfo& k,
                          const SafetensorInfo& v) {
   const RowExtents of_q = ExtentsOf(layout, q.shape);
   for (const SafetensorInfo* each : {&k, &v}) {
-    if (each->shape.size() != q.shape.size()) return Mismatch(*each, q, "of other dimensions");
+    if (each->shape.size() != q.shape.size()) return Mismatch(*each, q, "number of dimensions");
     if (ExtentsOf(layout, each->shape).batch != of_q.batch) {
-      return Mismatch(*each, q, "another batch");
+      return Mismatch(*each, q, "batch size");
     }
   }
   const RowExtents of_k = ExtentsOf(layout, k.shape), of_v = ExtentsOf(layout, v.shape);
-  if (of_k.dim != of_q.dim) return Mismatch(k, q, "another head dimension");
-  if (of_v.tokens != of_k.tokens) return Mismatch(v, k, "another number of tokens");
-  if (of_v.heads != of_k.heads) return Mismatch(v, k, "another number of heads");
+  if (of_k.dim != of_q.dim) return Mismatch(k, q, "head dimension");
+  if (of_v.tokens != of_k.tokens) return Mismatch(v, k, "number of tokens");
+  if (of_v.heads != of_k.heads) return Mismatch(v, k, "number of heads");
   return absl::OkStatus();
 }
 
@@ -64,7 +65,7 @@ absl::StatusOr<DataType> DtypeInFile(const SafetensorInfo& info) {
   const DataType dtype = DataTypeOf(info);
   if (dtype != DataType::kUnspecified) return dtype;
   return InvalidField("UNSUPPORTED_DTYPE", info.name,
-                      absl::StrCat(info.dtype, "; F32, F16 and BF16 are served"));
+                      absl::StrCat("is ", info.dtype, ", but must be F32, F16 or BF16"));
 }
 
 absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file, std::optional<TensorLayout> layout) {
@@ -83,7 +84,7 @@ absl::StatusOr<JobShape> ShapeOf(const SafetensorsFile& file, std::optional<Tens
     ASSIGN_OR_RETURN(const DataType dtype, DtypeInFile(*each));
     if (dtype == shape.dtype) continue;
     return InvalidField("UNSUPPORTED_DTYPE", each->name,
-                        absl::StrCat(each->name, " is ", each->dtype, ", q is ", q.dtype));
+                        absl::StrCat("is ", each->dtype, ", but q is ", q.dtype));
   }
   const RowExtents of_q = ExtentsOf(shape.layout, q.shape), of_v = ExtentsOf(shape.layout, v.shape);
   if (HasBatch(shape.layout)) shape.batch = of_q.batch;

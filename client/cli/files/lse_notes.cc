@@ -37,9 +37,9 @@ std::string Shown(const std::string& text) {
 
 absl::Status Mismatch(absl::string_view field, const std::string& name, const std::string& said,
                       const std::string& wanted) {
-  return InvalidField(
-      "LSE_MISMATCH", field,
-      absl::StrCat("its file says ", name, " ", Shown(said), ", not ", Shown(wanted)));
+  return InvalidField("LSE_MISMATCH", field,
+                      absl::StrCat("the metadata of its file has ", name, " ", Shown(said),
+                                   ", not ", Shown(wanted)));
 }
 
 absl::Status CheckSaid(const SafetensorsFile& file, absl::string_view field,
@@ -135,8 +135,8 @@ absl::Status PartNotes::Take(const SafetensorsFile& file) {
     if (!sinks_.text.empty()) {
       return InvalidField(
           "LSE_MISMATCH", "lse",
-          absl::StrCat("its job had sinks, as had that of ", sinks_.path,
-                       ": they would count once for each. Give them to one of the jobs"));
+          absl::StrCat("both its job and that of ", sinks_.path,
+                       " had sinks, which would count twice. Give sinks to only one of the jobs"));
     }
     sinks_ = {sinks->second, file.path()};
     rules.erase(sinks);
@@ -172,9 +172,10 @@ absl::Status PartNotes::Compare(const char* part, const std::map<std::string, st
                  : absl::StrCat(Shown(what), " ", found->second.substr(0, kShownCharacters));
     };
     if (of(members) == of(others)) continue;
-    return InvalidField("LSE_MISMATCH", "lse",
-                        absl::StrCat("its job had ", of(members), ", that of ", first->second.path,
-                                     " had ", of(others), ": parts of no one attention"));
+    return InvalidField(
+        "LSE_MISMATCH", "lse",
+        absl::StrCat("its job had ", of(members), ", but that of ", first->second.path, " had ",
+                     of(others), ": these are not partials of the same attention"));
   }
   return absl::OkStatus();
 }

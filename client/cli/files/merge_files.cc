@@ -28,14 +28,14 @@ absl::Status CheckTensor(const SafetensorsFile& file, const char* name,
   if (info == nullptr) return MissingTensor(file, name);
   if (info->shape != shape) {
     return InvalidField("SHAPE_MISMATCH", name,
-                        absl::StrCat("[", absl::StrJoin(info->shape, ", "), "] where [",
-                                     absl::StrJoin(shape, ", "), "] is needed"));
+                        absl::StrCat("has shape [", absl::StrJoin(info->shape, ", "),
+                                     "], but must have [", absl::StrJoin(shape, ", "), "]"));
   }
   const DataType dtype = DataTypeOf(*info);
   if (dtype == DataType::kUnspecified || (only_fp32 && dtype != DataType::kFp32)) {
     return InvalidField(
         "UNSUPPORTED_DTYPE", name,
-        absl::StrCat(info->dtype, "; ", only_fp32 ? "F32" : "F32, F16 and BF16", " can be merged"));
+        absl::StrCat("is ", info->dtype, ", but must be ", only_fp32 ? "F32" : "F32, F16 or BF16"));
   }
   return absl::OkStatus();
 }
@@ -79,9 +79,10 @@ absl::StatusOr<MergeFiles> MergeFiles::Open(std::vector<SafetensorsFile> files,
   const std::vector<int64_t> shape = first->shape;
   if (shape.size() != 3 && shape.size() != 4) {
     return merge.InInput(
-        0, InvalidField("SHAPE_MISMATCH", kOut,
-                        absl::StrCat("[", absl::StrJoin(shape, ", "), "] where [tokens, heads, ",
-                                     "dim] or [batch, tokens, heads, dim] is needed")));
+        0, InvalidField(
+               "SHAPE_MISMATCH", kOut,
+               absl::StrCat("has shape [", absl::StrJoin(shape, ", "),
+                            "], but must be [tokens, heads, dim] or [batch, tokens, heads, dim]")));
   }
   merge.has_batch_ = shape.size() == 4;
   if (merge.has_batch_) merge.batch_ = shape[0];
@@ -96,7 +97,9 @@ absl::StatusOr<MergeFiles> MergeFiles::Open(std::vector<SafetensorsFile> files,
   const int64_t slots = kMaxMergeNumbers / count / (merge.dim_ + 2);
   if (slots == 0 || count > kMaxMergePartials) {
     return InvalidField("LIMIT_EXCEEDED", "inputs",
-                        absl::StrCat(count, " files of head dimension ", merge.dim_));
+                        absl::StrCat(count, " files of head dimension ", merge.dim_,
+                                     " are above the limit of ", kMaxMergePartials, " files or ",
+                                     kMaxMergeNumbers, " numbers for one row and head"));
   }
   merge.block_heads_ = std::max<int64_t>(1, std::min(merge.heads_, slots));
   merge.block_rows_ = std::max<int64_t>(1, slots / merge.block_heads_);
@@ -107,7 +110,7 @@ absl::StatusOr<MergeFiles> MergeFiles::Open(std::vector<SafetensorsFile> files,
     merge.lse_.resize(merge.rows() * merge.heads_);
     merge.rest_.resize(merge.lse_.size());
   } catch (const std::bad_alloc&) {
-    return MakeError(absl::StatusCode::kResourceExhausted, "no memory here for the answer",
+    return MakeError(absl::StatusCode::kResourceExhausted, "cannot allocate memory for the answer",
                      {"OUT_OF_MEMORY", {}, {}, {}});
   }
   return merge;
@@ -121,7 +124,7 @@ absl::Status MergeFiles::TakeFile(size_t index, const std::vector<int64_t>& shap
   const SafetensorsFile& file = files_[index];
   if (SafetensorsFile::IsGivenBefore(files_, index)) {
     return MakeError(absl::StatusCode::kInvalidArgument,
-                     "it is given twice, and its keys would count twice",
+                     "it is given twice, so its keys would count twice",
                      {"INPUT_TWICE", {}, {}, {}});
   }
   RETURN_IF_ERROR(CheckTensor(file, kOut, shape, false));
@@ -220,7 +223,8 @@ absl::Status MergeFiles::Take(int64_t call, const v1::Partial& answer) {
   if (answer.out().values_size() != slots * dim_ || answer.lse().values_size() != slots ||
       answer.lse_rest().values_size() != slots || answer.lse_base() != BaseToProto(answer_base_) ||
       answer.lse_layout() != v1::Partial::LSE_LAYOUT_ROWS_HEADS) {
-    return MakeError(absl::StatusCode::kInternal, "the answer is of another shape than the request",
+    return MakeError(absl::StatusCode::kInternal,
+                     "the shape of the answer differs from that of the request",
                      {"UNEXPECTED_OUTPUT", {}, {}, {}});
   }
   int64_t slot = 0;

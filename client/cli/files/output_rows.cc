@@ -47,7 +47,7 @@ absl::Status CheckOutputOfRows(const AttentionSpec& spec,
                     allowed = absl::StrFormat("%.3g", report.output_budget);
   return MakeError(absl::StatusCode::kInvalidArgument,
                    absl::StrCat("the output of head ", report.worst_head,
-                                " is not of these inputs: off by ", off, ", ", allowed,
+                                " does not match these inputs: off by ", off, ", ", allowed,
                                 " is allowed; dropout, v, mask, modifiers and sequences must be "
                                 "those of the forward job"),
                    {"OUTPUT_MISMATCH",

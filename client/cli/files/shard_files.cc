@@ -37,7 +37,7 @@ absl::Status BadTensor(const char* reason, const std::string& name, absl::string
 absl::StatusOr<int64_t> NumberOf(const Json& object, const char* name) {
   const auto found = object.find(name);
   if (found == object.end() || !found->is_number_unsigned() || found->get<uint64_t>() > INT64_MAX) {
-    return BadPlan(absl::StrCat("no \"", name, "\" of 0 to 2^63 - 1"));
+    return BadPlan(absl::StrCat("\"", name, "\" is absent or not a whole number of 0 to 2^63 - 1"));
   }
   return found->get<int64_t>();
 }
@@ -46,10 +46,10 @@ using Ranges = google::protobuf::RepeatedPtrField<v1::RowRange>;
 absl::Status ReadRanges(const Json& shard, const char* name, Ranges* ranges) {
   const auto list = shard.find(name);
   if (list == shard.end() || !list->is_array()) {
-    return BadPlan(absl::StrCat("no list \"", name, "\" in a shard"));
+    return BadPlan(absl::StrCat("a shard has no list \"", name, "\""));
   }
   for (const Json& each : *list) {
-    if (!each.is_object()) return BadPlan("a range of rows is no object");
+    if (!each.is_object()) return BadPlan("a range of rows is not an object");
     v1::RowRange* range = ranges->Add();
     ASSIGN_OR_RETURN(const int64_t begin, NumberOf(each, "begin"));
     ASSIGN_OR_RETURN(const int64_t block, NumberOf(each, "block"));
@@ -79,7 +79,7 @@ constexpr Kind kKinds[] = {
     {TensorId::kLseRest, RowSpace::kQuery, 1, 0},
 };
 
-constexpr char kUnknown[] = "is none whose tokens are known by its name";
+constexpr char kUnknown[] = "has an unknown name, so its token dimension is unknown";
 
 absl::StatusOr<const Kind*> KindOf(const std::string& name) {
   const auto* kind = std::find_if(std::begin(kKinds), std::end(kKinds),
@@ -92,7 +92,7 @@ absl::Status CheckAllKnown(const SafetensorsFile& file) {
   for (const SafetensorInfo& info : file.tensors()) {
     if (KindOf(info.name).ok()) continue;
     return BadTensor("UNKNOWN_TENSOR", info.name,
-                     absl::StrCat(kUnknown, "; --ignore-tensors leaves tensors aside"));
+                     absl::StrCat(kUnknown, "; to skip a tensor, name it in --ignore-tensors"));
   }
   return absl::OkStatus();
 }
@@ -122,9 +122,9 @@ absl::StatusOr<TensorShape> ShapeInFile(const SafetensorInfo& info, NamedLayout 
   shape.rows = kind->rows;
   shape.element_bytes = SafetensorElementBytes(info.dtype);
   if (shape.element_bytes == 0) {
-    return BadTensor(
-        "UNSUPPORTED_DTYPE", info.name,
-        absl::StrCat("is ", info.dtype, ", whose elements are not known to be of whole bytes"));
+    return BadTensor("UNSUPPORTED_DTYPE", info.name,
+                     absl::StrCat("is ", info.dtype,
+                                  ", but the elements must be of a known size in whole bytes"));
   }
   shape.shape = info.shape;
   shape.token_dim = (heads_first ? 1 : kind->before) + (batch ? 1 : 0);
@@ -175,7 +175,7 @@ absl::Status Naming(const std::string& name, const absl::Status& status) {
 
 absl::Status CheckHasAny(const SafetensorsFile& file) {
   if (!file.tensors().empty()) return absl::OkStatus();
-  return InFile(file.path(), MakeError(absl::StatusCode::kInvalidArgument, "it has no tensor",
+  return InFile(file.path(), MakeError(absl::StatusCode::kInvalidArgument, "it has no tensors",
                                        {"MISSING_TENSOR", {}, {}, {}}));
 }
 
@@ -186,8 +186,8 @@ absl::Status CheckHasAll(const std::vector<SafetensorInfo>& wanted, const Safete
     RETURN_IF_ERROR(KindOf(info.name).status());
     if (file.Find(info.name) != nullptr) continue;
     return InFile(file.path(), BadTensor("MISSING_TENSOR", info.name,
-                                         absl::StrCat("is not in the file of rank ", rank,
-                                                      ", and in another's")));
+                                         absl::StrCat("is missing in the file of rank ", rank,
+                                                      ", but present in that of another rank")));
   }
   return absl::OkStatus();
 }
@@ -203,7 +203,7 @@ absl::Status CheckSameNames(const std::vector<SafetensorsFile>& files) {
 std::string RanksText(const PlanRows& plan) {
   const int32_t last = plan.ranks() - 1;
   if (last < 0) return "none";
-  return last == 0 ? "rank 0 alone" : absl::StrCat("ranks 0 ", last == 1 ? "and " : "to ", last);
+  return last == 0 ? "only rank 0" : absl::StrCat("ranks 0 ", last == 1 ? "and " : "to ", last);
 }
 
 // For example "F32 [3, 8, 64]".
@@ -220,7 +220,7 @@ absl::StatusOr<TensorShape> WholeShape(const PlanRows& plan, const SafetensorInf
   if (batch <= 0) return shape;
   if (rows % batch != 0) {
     return BadTensor("SHAPE_MISMATCH", info.name,
-                     absl::StrCat("has ", rows, " rows, which ", batch, " does not divide"));
+                     absl::StrCat("has ", rows, " rows, not a multiple of --batch ", batch));
   }
   shape.shape[static_cast<size_t>(shape.token_dim)] = rows / batch;
   shape.shape.insert(shape.shape.begin(), batch);
@@ -232,9 +232,10 @@ absl::StatusOr<TensorShape> WholeShape(const PlanRows& plan, const SafetensorInf
 absl::Status CheckGivenOnce(const std::vector<SafetensorsFile>& files) {
   for (size_t i = 0; i < files.size(); ++i) {
     if (!SafetensorsFile::IsGivenBefore(files, i)) continue;
-    return InFile(files[i].path(), MakeError(absl::StatusCode::kInvalidArgument,
-                                             "it is given twice, and is one rank's at most",
-                                             {"INPUT_TWICE", {}, {}, {}}));
+    return InFile(files[i].path(),
+                  MakeError(absl::StatusCode::kInvalidArgument,
+                            "it is given twice, but it can be the file of only one rank",
+                            {"INPUT_TWICE", {}, {}, {}}));
   }
   return absl::OkStatus();
 }
@@ -242,7 +243,7 @@ absl::Status CheckGivenOnce(const std::vector<SafetensorsFile>& files) {
 absl::Status CheckBatch(NamedLayout layout, int64_t batch) {
   if (!layout.has_value() || HasBatch(*layout) == (batch > 0)) return absl::OkStatus();
   return InvalidField("SHAPE_MISMATCH", "batch",
-                      absl::StrCat(batch, ", and the layout is ", DimensionNames(*layout)));
+                      absl::StrCat("is ", batch, ", but the layout is ", DimensionNames(*layout)));
 }
 
 }  // namespace
@@ -254,15 +255,15 @@ TensorLayout ShardLayout(std::optional<TensorLayout> layout) {
 
 absl::StatusOr<v1::Plan> ParsePlan(const std::string& text) {
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) return BadPlan("no JSON object");
+  if (!json.is_object()) return BadPlan("it is not a JSON object");
   const auto shards = json.find("shards");
-  if (shards == json.end() || !shards->is_array()) return BadPlan("no list \"shards\"");
+  if (shards == json.end() || !shards->is_array()) return BadPlan("it has no list \"shards\"");
   v1::Plan plan;
   for (const Json& each : *shards) {
-    if (!each.is_object()) return BadPlan("a shard is no object");
+    if (!each.is_object()) return BadPlan("a shard is not an object");
     v1::ShardPlan* shard = plan.add_shards();
     ASSIGN_OR_RETURN(const int64_t rank, NumberOf(each, "rank"));
-    if (rank != plan.shards_size() - 1) return BadPlan("ranks are not 0, 1, …");
+    if (rank != plan.shards_size() - 1) return BadPlan("the ranks are not 0, 1, … in order");
     shard->set_rank(static_cast<int32_t>(rank));
     RETURN_IF_ERROR(ReadRanges(each, "q_rows", shard->mutable_q_rows()));
     RETURN_IF_ERROR(ReadRanges(each, "kv_rows", shard->mutable_kv_rows()));
@@ -281,7 +282,7 @@ absl::StatusOr<std::vector<OwnedTensor>> ShardFile(const PlanRows& plan,
                                                    const SafetensorsFile& file, int32_t rank,
                                                    std::optional<TensorLayout> layout) {
   if (rank < 0 || rank >= plan.ranks()) {
-    const std::string what = absl::StrCat(rank, ", and the plan has ", RanksText(plan));
+    const std::string what = absl::StrCat(rank, " is not in the plan, which has ", RanksText(plan));
     return MakeError(absl::StatusCode::kInvalidArgument, absl::StrCat("--rank: ", what),
                      {"INVALID_RANK", {}, {{"rank", what}}, {}});
   }

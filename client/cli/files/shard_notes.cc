@@ -37,7 +37,7 @@ std::string DigestOf(const PlanRows& plan) {
 std::string SaidElse(const SafetensorsFile& file, const char* name, const std::string& wanted) {
   const auto found = file.metadata().find(name);
   if (found == file.metadata().end() || found->second == wanted) return "";
-  return absl::StrCat("its file says ", name, " ",
+  return absl::StrCat("the metadata of its file has ", name, " ",
                       absl::Utf8SafeCEscape(found->second.substr(0, kShownCharacters)));
 }
 
@@ -68,19 +68,19 @@ absl::Status CheckShardNotes(const PlanRows& plan, TensorLayout layout,
     };
     const std::string other_plan = SaidElse(files[rank], kPlan, digest);
     if (!other_plan.empty()) {
-      return refused("INVALID_PLAN", absl::StrCat(other_plan, ", and this plan is another, ",
+      return refused("INVALID_PLAN", absl::StrCat(other_plan, ", but this plan is ",
                                                   digest.substr(0, kShownCharacters)));
     }
     const std::string other_rank = SaidElse(files[rank], kRank, absl::StrCat(rank));
     if (!other_rank.empty()) {
       return refused("INVALID_RANK",
-                     absl::StrCat(other_rank, ", and it was given as that of rank ", rank));
+                     absl::StrCat(other_rank, ", but it was given as the file of rank ", rank));
     }
     const std::string other_layout = SaidElse(files[rank], kLayout, layout_name);
     if (!other_layout.empty()) {
-      return refused("SHAPE_MISMATCH",
-                     absl::StrCat(other_layout, ", and shards of the layout that is asked for are ",
-                                  layout_name));
+      return refused(
+          "SHAPE_MISMATCH",
+          absl::StrCat(other_layout, ", but shards of the requested layout are ", layout_name));
     }
   }
   return absl::OkStatus();

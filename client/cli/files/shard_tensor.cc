@@ -48,7 +48,7 @@ absl::StatusOr<int64_t> RowsOfAll(const std::vector<RowMap>& ranks, const char* 
     });
     if (good) continue;
     return InvalidPlan(absl::StrCat("shards[", rank, "].", side),
-                       "has a row that is another's, or past the end of the job");
+                       "has a row that another shard has too, or that is past the end of the job");
   }
   return rows;
 }
@@ -76,7 +76,7 @@ absl::StatusOr<Extents> ExtentsOf(const PlanRows& plan, const TensorShape& tenso
   const size_t dims = tensor.shape.size(), first = tensor.has_batch ? 1 : 0;
   if (tensor.element_bytes <= 0) return BadShape("element_bytes", "must be more than 0");
   if (tensor.token_dim < static_cast<int>(first) || tensor.token_dim >= static_cast<int>(dims)) {
-    return BadShape("token_dim", "is no dimension of the shape behind the batch");
+    return BadShape("token_dim", "is not a dimension of the shape after the batch");
   }
   if (std::any_of(tensor.shape.begin(), tensor.shape.end(), [](int64_t n) { return n < 0; })) {
     return BadShape("shape", "has a negative dimension");
@@ -96,14 +96,14 @@ absl::StatusOr<Extents> ExtentsOf(const PlanRows& plan, const TensorShape& tenso
   const int64_t rows = extents.batch * extents.tokens;
   if (rows == plan.rows(tensor.rows)) return extents;
   return BadShape("shape",
-                  absl::StrCat("has ", rows, " rows, and the plan has ", plan.rows(tensor.rows),
-                               tensor.rows == RowSpace::kQuery ? " of queries" : " of keys"));
+                  absl::StrCat("has ", rows, " rows, but the plan has ", plan.rows(tensor.rows),
+                               tensor.rows == RowSpace::kQuery ? " query rows" : " key rows"));
 }
 
 absl::Status CheckRank(const PlanRows& plan, int32_t rank) {
   if (rank >= 0 && rank < plan.ranks()) return absl::OkStatus();
   return InvalidField("INVALID_RANK", "rank",
-                      absl::StrCat(rank, ", and the plan has ", plan.ranks(), " ranks"));
+                      absl::StrCat("is ", rank, ", but the plan has ", plan.ranks(), " ranks"));
 }
 
 absl::Status WrongBytes(const std::string& field, size_t bytes, int64_t wanted) {
@@ -151,13 +151,14 @@ absl::StatusOr<PlanRows> PlanRows::Of(const v1::Plan& plan) {
   PlanRows rows;
   for (const v1::ShardPlan& shard : plan.shards()) {
     const std::string path = absl::StrCat("shards[", rows.q_.size(), "].");
-    if (shard.rank() != rows.ranks()) return InvalidPlan(path + "rank", "is not its place");
+    if (shard.rank() != rows.ranks())
+      return InvalidPlan(path + "rank", "is not the index of its shard");
     ASSIGN_OR_RETURN(RowMap q, RowsOf(shard.q_rows(), path + "q_rows"));
     ASSIGN_OR_RETURN(RowMap kv, RowsOf(shard.kv_rows(), path + "kv_rows"));
     rows.q_.push_back(std::move(q));
     rows.kv_.push_back(std::move(kv));
   }
-  if (rows.q_.empty()) return InvalidPlan("shards", "are none");
+  if (rows.q_.empty()) return InvalidPlan("shards", "must not be empty");
   ASSIGN_OR_RETURN(rows.q_rows_, RowsOfAll(rows.q_, "q_rows"));
   ASSIGN_OR_RETURN(rows.kv_rows_, RowsOfAll(rows.kv_, "kv_rows"));
   return rows;
@@ -192,8 +193,9 @@ absl::StatusOr<std::vector<std::byte>> UnshardTensor(
     absl::Span<const absl::Span<const std::byte>> shards) {
   ASSIGN_OR_RETURN(const Extents extents, ExtentsOf(plan, tensor));
   if (static_cast<int64_t>(shards.size()) != plan.ranks()) {
-    return InvalidField("TENSOR_BYTES_MISMATCH", "shards",
-                        absl::StrCat("are ", shards.size(), " for ", plan.ranks(), " ranks"));
+    return InvalidField(
+        "TENSOR_BYTES_MISMATCH", "shards",
+        absl::StrCat("has ", shards.size(), " entries for ", plan.ranks(), " ranks"));
   }
   std::vector<std::byte> bytes(static_cast<size_t>(extents.bytes()));
   for (int32_t rank = 0; rank < plan.ranks(); ++rank) {

@@ -283,7 +283,7 @@ bool Walk::key(std::string& name) {
                                             : absl::StrCat("did you mean \"", nearest, "\"?")));
   }
   if (!open.named.insert(field).second) {
-    return Say(Path(), absl::StrCat("names \"", field->json_name(), "\" twice"));
+    return Say(Path(), absl::StrCat("has the field \"", field->json_name(), "\" twice"));
   }
   open.field = field;
   return true;
@@ -306,7 +306,7 @@ std::string Walk::FaultInField(const JsonValue& value) {
   const OneofDescriptor* const one = open.field->real_containing_oneof();
   if (one != nullptr) {
     const auto [said, first] = open.said.emplace(one, open.field);
-    if (!first) return absl::StrCat("is beside ", said->second->name(), ", which excludes it");
+    if (!first) return absl::StrCat("cannot be set together with ", said->second->name());
   }
   if (!open.field->is_repeated()) return FaultOfValue(*open.field, value);
   if (value.kind == Kind::kList) return "";
@@ -314,7 +314,7 @@ std::string Walk::FaultInField(const JsonValue& value) {
 }
 
 std::string Walk::FaultInList(const JsonValue& value) {
-  if (value.kind == Kind::kNull) return "is null, which no element of a list can be";
+  if (value.kind == Kind::kNull) return "is null, but an element of a list cannot be null";
   return FaultOfValue(*open_.back().field, value);
 }
 
@@ -362,7 +362,7 @@ bool Walk::parse_error(size_t position, const std::string&,
   if (begin == text_.size()) {
     absl::StrAppend(&what, "the text ends");
   } else if (error.id == kNumberTooLarge) {
-    absl::StrAppend(&what, "a number past what a double holds, ", at);
+    absl::StrAppend(&what, "a number outside the range of a double, ", at);
   } else {
     absl::StrAppend(&what, "unexpected ", at);
   }

@@ -46,9 +46,10 @@ absl::StatusOr<AttentionSpec> SpecOfState(const v1::Job& job) {
                      {"STATE_NOT_READY", {{"state", job.job_id()}}, {}, absl::Seconds(1)});
   }
   if (job.kept_state().status() != v1::KeptState::STATUS_HELD || !job.has_spec()) {
-    return MakeError(absl::StatusCode::kNotFound,
-                     absl::StrCat("job ", job.job_id(), " keeps no state (any more)"),
-                     {ReasonOf(job.kept_state().status()), {{"state", job.job_id()}}, {}, {}});
+    return MakeError(
+        absl::StatusCode::kNotFound,
+        absl::StrCat("job ", job.job_id(), " does not keep a state, or no longer keeps it"),
+        {ReasonOf(job.kept_state().status()), {{"state", job.job_id()}}, {}, {}});
   }
   ASSIGN_OR_RETURN(AttentionSpec kept, SpecFromProto(job.spec(), "spec"));
   AttentionSpec spec = SharedByState(std::move(kept));
@@ -79,13 +80,14 @@ absl::StatusOr<JobShape> ShapeOfState(const SafetensorsFile& file, const Attenti
       [&](const Sequence& s) { return s.q_len == first.q_len && s.kv_len == first.kv_len; });
   if (batch < 0) {
     return InvalidField("SHAPE_MISMATCH", name,
-                        absl::StrCat("[", absl::StrJoin(d_out->shape, ", "), "] where ",
-                                     DimensionNames(shape.layout), " is needed"));
+                        absl::StrCat("has shape [", absl::StrJoin(d_out->shape, ", "),
+                                     "], but must be ", DimensionNames(shape.layout)));
   }
   if (!equal || batch != static_cast<int64_t>(spec.sequences.size())) {
-    return InvalidField("SHAPE_MISMATCH", name,
-                        absl::StrCat("a batch of ", batch, " where the job has ",
-                                     spec.sequences.size(), equal ? "" : " unequal", " sequences"));
+    return InvalidField(
+        "SHAPE_MISMATCH", name,
+        absl::StrCat("has a batch of ", batch, ", but the job has ", spec.sequences.size(),
+                     equal ? " sequences" : " sequences of unequal lengths"));
   }
   shape.batch = batch;
   shape.q_tokens = first.q_len;

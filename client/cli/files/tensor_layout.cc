@@ -79,8 +79,8 @@ absl::Status CheckExtents(const CallerTensor& tensor) {
   if (bytes <= 0) return Bad("element_bytes", "must be more than 0");
   const Order& order = OrderOf(tensor.layout);
   if (tensor.shape.size() != order.size()) {
-    return Bad("shape", absl::StrCat("[", absl::StrJoin(tensor.shape, ", "), "] where ",
-                                     DimensionNames(tensor.layout), " is needed"));
+    return Bad("shape", absl::StrCat("is [", absl::StrJoin(tensor.shape, ", "), "], but must be ",
+                                     DimensionNames(tensor.layout)));
   }
   for (const int64_t extent : tensor.shape) {
     if (extent < 0) return Bad("shape", "has a negative dimension");
@@ -95,7 +95,7 @@ absl::StatusOr<Places> PlacesOf(const CallerTensor& tensor) {
   RETURN_IF_ERROR(CheckExtents(tensor));
   std::vector<int64_t> strides = tensor.strides.empty() ? StridesOf(tensor.shape) : tensor.strides;
   if (strides.size() != tensor.shape.size())
-    return Bad("strides", "are not one for each dimension");
+    return Bad("strides", "must have one value for each dimension");
   Places places;
   places.extents = ExtentsOf(tensor.layout, tensor.shape);
   places.element_bytes = tensor.element_bytes;
@@ -103,7 +103,7 @@ absl::StatusOr<Places> PlacesOf(const CallerTensor& tensor) {
       places.extents.rows() * places.extents.heads * places.extents.dim * tensor.element_bytes;
   places.end = tensor.element_bytes;
   for (size_t i = 0; i < strides.size(); ++i) {
-    if (strides[i] < 0) return Bad("strides", "has a negative one");
+    if (strides[i] < 0) return Bad("strides", "has a negative value");
     int64_t reach = 0;
     if (__builtin_mul_overflow(strides[i], tensor.element_bytes, &strides[i]) ||
         __builtin_mul_overflow(strides[i], std::max<int64_t>(tensor.shape[i] - 1, 0), &reach) ||
@@ -123,12 +123,14 @@ absl::StatusOr<Places> PlacesOf(const CallerTensor& tensor) {
 
 absl::Status CheckBytes(const Places& places, size_t data, size_t rows) {
   if (static_cast<int64_t>(data) < places.end) {
-    return InvalidField("TENSOR_BYTES_MISMATCH", "tensor.bytes",
-                        absl::StrCat(data, " bytes, and the tensor ends at ", places.end));
+    return InvalidField(
+        "TENSOR_BYTES_MISMATCH", "tensor.bytes",
+        absl::StrCat("has ", data, " bytes, but the tensor ends at byte ", places.end));
   }
   if (static_cast<int64_t>(rows) != places.packed_bytes) {
-    return InvalidField("TENSOR_BYTES_MISMATCH", "rows",
-                        absl::StrCat(rows, " bytes, and the tensor has ", places.packed_bytes));
+    return InvalidField(
+        "TENSOR_BYTES_MISMATCH", "rows",
+        absl::StrCat("has ", rows, " bytes, but the tensor has ", places.packed_bytes));
   }
   return absl::OkStatus();
 }
@@ -183,7 +185,7 @@ absl::StatusOr<TensorLayout> TensorLayoutNamed(absl::string_view name) {
     if (order.name == lower) return order.layout;
   }
   return MakeError(absl::StatusCode::kInvalidArgument,
-                   absl::StrCat("'", name, "' is no layout of tensors; those are ",
+                   absl::StrCat("'", name, "' is not a tensor layout; the layouts are ",
                                 absl::StrJoin(TensorLayoutNames(), ", ")),
                    {"UNKNOWN_LAYOUT", {{"layout", std::string(name)}}, {}, {}});
 }
@@ -234,7 +236,7 @@ absl::Status PackRows(const CallerTensor& tensor, absl::Span<const std::byte> da
 absl::Status UnpackRows(const CallerTensor& tensor, absl::Span<const std::byte> rows,
                         absl::Span<std::byte> data) {
   ASSIGN_OR_RETURN(const Places places, PlacesOf(tensor));
-  if (!places.disjoint) return Bad("strides", "put two elements into one place");
+  if (!places.disjoint) return Bad("strides", "give two elements the same place");
   RETURN_IF_ERROR(CheckBytes(places, data.size(), rows.size()));
   ForEachRun(places, [&](int64_t packed, int64_t place, int64_t bytes) {
     std::memcpy(data.data() + place, rows.data() + packed, static_cast<size_t>(bytes));

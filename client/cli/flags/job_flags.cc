@@ -41,7 +41,8 @@ absl::Status StoreScale(const std::string& text, std::optional<double>* scale) {
 absl::Status StoreSoftCap(const std::string& text, std::optional<double>* soft_cap) {
   double parsed = 0;
   if (!absl::SimpleAtod(text, &parsed) || !IsBetweenPowers(parsed)) {
-    return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no number of 2^-64 to 2^64"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("'", text, "' is not a number of 2^-64 to 2^64"));
   }
   *soft_cap = parsed;
   return absl::OkStatus();
@@ -57,7 +58,7 @@ absl::Status StoreWindow(const std::string& text, std::optional<WindowFlag>* win
   }
   if (sides.size() != parts.size() || sides.size() > 2) {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no LEFT[,RIGHT] of 0 to ", Limits().max_rows, " keys"));
+        absl::StrCat("'", text, "' is not LEFT[,RIGHT] of 0 to ", Limits().max_rows, " keys"));
   }
   window->emplace();
   (*window)->left = sides[0];
@@ -71,7 +72,8 @@ absl::Status StoreDropout(const std::string& text, std::optional<Dropout>* dropo
   if (parts.size() != 2 || !absl::SimpleAtod(parts[0], &parsed.rate) ||
       !(parsed.rate >= 0 && parsed.rate < 1) || !absl::SimpleAtoi(parts[1], &parsed.seed)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "'", text, "' is no RATE,SEED with a rate of 0 or more, below 1, and a whole seed"));
+        "'", text,
+        "' is not RATE,SEED with a rate of at least 0 and below 1, and a whole number as seed"));
   }
   *dropout = parsed;
   return absl::OkStatus();
@@ -93,15 +95,17 @@ void SetMask(const std::string& name, v1::AttentionSpec* spec) {
 
 absl::Status SetWindow(const WindowFlag& window, v1::AttentionSpec* spec) {
   if (spec->masks_size() > 1) {
-    return InvalidField("BAD_SPEC", "spec.masks",
-                        absl::StrCat("there are ", spec->masks_size(),
-                                     ", and --window does not say of which: windowLeft does"));
+    return InvalidField(
+        "BAD_SPEC", "spec.masks",
+        absl::StrCat("the spec has ", spec->masks_size(),
+                     " masks: set windowLeft and windowRight in the spec instead of --window"));
   }
   if (spec->masks_size() == 0) spec->add_masks();
   v1::Mask& mask = *spec->mutable_masks(0);
   if (!mask.query_heads().empty()) {
     return InvalidField("BAD_SPEC", "spec.masks[0].query_heads",
-                        "--window is for all heads: windowLeft is for those of a mask");
+                        "--window applies to all heads: for the heads of a mask, set windowLeft "
+                        "and windowRight in the spec");
   }
   mask.set_window_left(window.left);
   mask.clear_window_right();
@@ -112,8 +116,9 @@ absl::Status SetWindow(const WindowFlag& window, v1::AttentionSpec* spec) {
 CLI::Option* AddWindow(CLI::App* app, std::optional<WindowFlag>* window) {
   return AddText(app,
                  {"--window",
-                  "How many before a query's own position it sees, and after it; without RIGHT all "
-                  "after it, with --mask causal none. Default: as the spec says, else all"},
+                  "Sliding window: a query sees LEFT keys before its position and RIGHT keys after "
+                  "it. Default of RIGHT: no limit (with --mask causal: 0). Default of the flag: as "
+                  "in the spec, else no window"},
                  absl::StrCat("LEFT[,RIGHT], 0 to ", Limits().max_rows, " keys"), "",
                  [window](const std::string& text) { return StoreWindow(text, window); });
 }
@@ -121,8 +126,8 @@ CLI::Option* AddWindow(CLI::App* app, std::optional<WindowFlag>* window) {
 CLI::Option* AddDropout(CLI::App* app, std::optional<Dropout>* dropout) {
   return AddText(app,
                  {"--dropout",
-                  "Drop each weight with probability RATE, 0 or more and below 1, by a generator "
-                  "of this SEED, a whole number of 64 bits; default: as the spec says, else none"},
+                  "Drop each weight with probability RATE, at least 0 and below 1; SEED of the "
+                  "generator: a whole number of 64 bits; default: as in the spec, else no dropout"},
                  "RATE,SEED", "",
                  [dropout](const std::string& text) { return StoreDropout(text, dropout); });
 }
@@ -130,17 +135,16 @@ CLI::Option* AddDropout(CLI::App* app, std::optional<Dropout>* dropout) {
 CLI::Option* AddArithmetic(CLI::App* app, std::string* arithmetic) {
   return AddChoice(app,
                    {"--arithmetic",
-                    "Default: as the spec says, else of-type; bf16x3: fp32 numbers to 17 "
-                    "bits, faster, on CPUs with AMX alone"},
+                    "Multiplication of fp32 numbers; bf16x3: with 17 bits, faster, only on CPUs "
+                    "with AMX; default: as in the spec, else of-type"},
                    {"of-type", "bf16x3"}, arithmetic);
 }
 
 CLI::Option* AddDeterministic(CLI::App* app, std::optional<bool>* deterministic) {
   return AddSwitch(app,
                    {"--deterministic",
-                    "The same bits for any number of workers of one kernel path, layout and "
-                    "strategy (but ring-pass-q and tree, which are refused); default: as the spec "
-                    "says"},
+                    "Compute the same bits for any number of workers, for one kernel path, layout "
+                    "and strategy; excludes ring-pass-q and tree; default: as in the spec"},
                    deterministic);
 }
 
@@ -149,27 +153,28 @@ CLI::Option* AddDeterministic(CLI::App* app, std::optional<bool>* deterministic)
 std::vector<const CLI::Option*> AddSpecFlags(CLI::App* app, std::optional<Operation> operation,
                                              SpecFlags* flags) {
   std::vector<const CLI::Option*> options;
-  options.push_back(AddChoice(app, {"--mask", "Default: as the spec says, else full"},
+  options.push_back(AddChoice(app,
+                              {"--mask", "Mask of the scores; default: as in the spec, else full"},
                               {"full", "causal", "causal-top-left"}, &flags->mask));
   options.push_back(AddWindow(app, &flags->window));
   options.push_back(AddText(
-      app, {"--scale", "Factor of q·k, also below 0; default: as the spec says, else 1/sqrt(dim)"},
+      app, {"--scale", "Factor of q·k, may be negative; default: as in the spec, else 1/sqrt(dim)"},
       "NUMBER, 0 or 2^-64 to 2^64 in magnitude", "",
       [flags](const std::string& text) { return StoreScale(text, &flags->scale); }));
-  options.push_back(
-      AddText(app,
-              {"--soft-cap",
-               "Scores s become X·tanh(s/X) of this X; default: as the spec says, else they stay"},
-              "NUMBER, 2^-64 to 2^64", "",
-              [flags](const std::string& text) { return StoreSoftCap(text, &flags->soft_cap); }));
+  options.push_back(AddText(
+      app,
+      {"--soft-cap",
+       "Replace each score s by X·tanh(s/X) with this X; default: as in the spec, else no cap"},
+      "NUMBER, 2^-64 to 2^64", "",
+      [flags](const std::string& text) { return StoreSoftCap(text, &flags->soft_cap); }));
   options.push_back(AddDropout(app, &flags->dropout));
   if (operation != Operation::kGradients) {
-    options.push_back(AddChoice(app, {"--lse-base", "Of lse; default: as the spec says, else e"},
+    options.push_back(AddChoice(app, {"--lse-base", "Base of lse; default: as in the spec, else e"},
                                 {"e", "2"}, &flags->lse_base));
   }
   options.push_back(AddChoice(
       app,
-      {"--out-dtype", "Type of output, fp32 or that of q; default: as the spec says, else of q"},
+      {"--out-dtype", "Type of output, fp32 or that of q; default: as in the spec, else that of q"},
       {"fp32", "fp16", "bf16"}, &flags->out_dtype));
   options.push_back(AddDeterministic(app, &flags->deterministic));
   options.push_back(AddArithmetic(app, &flags->arithmetic));
@@ -202,7 +207,7 @@ namespace {
 absl::Status StoreNames(const std::string& text, std::vector<std::string>* names) {
   for (const absl::string_view name : absl::StrSplit(text, ',')) {
     if (name.empty())
-      return absl::InvalidArgumentError(absl::StrCat("'", text, "': an empty name"));
+      return absl::InvalidArgumentError(absl::StrCat("'", text, "' has an empty name"));
     names->emplace_back(name);
   }
   return absl::OkStatus();
@@ -249,11 +254,11 @@ absl::Status CheckInput(const SafetensorsFile& file, const AttentionSpec& spec) 
 absl::Status CheckOperation(const JobFlags& flags, const v1::AttentionSpec& spec) {
   if (flags.operation == Operation::kForward && spec.has_gradients()) {
     return InvalidField("BAD_SPEC", "spec.gradients",
-                        "this is `annulus attend`: gradients are computed by `annulus gradients`");
+                        "`annulus attend` runs forward jobs only; use `annulus gradients`");
   }
   if (flags.operation == Operation::kGradients && spec.has_forward()) {
     return InvalidField("BAD_SPEC", "spec.forward",
-                        "this is `annulus gradients`: a forward job is run by `annulus attend`");
+                        "`annulus gradients` runs gradients jobs only; use `annulus attend`");
   }
   return absl::OkStatus();
 }
@@ -261,10 +266,11 @@ absl::Status CheckOperation(const JobFlags& flags, const v1::AttentionSpec& spec
 // Refuses state options in the spec: --handle and --release determine them.
 absl::Status CheckState(const v1::Gradients& gradients) {
   if (!gradients.state().empty()) {
-    return InvalidField("BAD_SPEC", "spec.gradients.state", "--handle says it");
+    return InvalidField("BAD_SPEC", "spec.gradients.state", "must not be set: --handle sets it");
   }
   if (gradients.release_state()) {
-    return InvalidField("BAD_SPEC", "spec.gradients.release_state", "--release says it");
+    return InvalidField("BAD_SPEC", "spec.gradients.release_state",
+                        "must not be set: --release sets it");
   }
   return absl::OkStatus();
 }
@@ -285,36 +291,39 @@ Execution ExecutionOf(const JobFlags& flags) {
 }
 
 void AddExecutionFlags(CLI::App* app, JobFlags* flags) {
-  AddChoice(app, {"--strategy", "How workers share the work; auto: the fastest that fits"},
+  AddChoice(app,
+            {"--strategy", "Strategy by which workers share the work; auto: the fastest that fits"},
             NamesOf<Strategy>(StrategyName), &flags->strategy);
-  AddChoice(app, {"--layout", "Which rows a worker has; auto: those of the fastest plan"},
+  AddChoice(app, {"--layout", "Layout of the rows on the workers; auto: that of the fastest plan"},
             NamesOf<Layout>(LayoutName), &flags->layout);
   AddInteger(app,
              {"--stripe",
-              "How many a stripe of the striped layout has, and only with it; 0: 1, or with "
-              "--deterministic as it takes to make about 64 stripes. With --deterministic a "
-              "multiple of 256"},
+              "Rows of a stripe; only with --layout striped. 0: 1 row, or with --deterministic "
+              "about 64 stripes in all. With --deterministic a multiple of 256"},
              {0, std::numeric_limits<int32_t>::max()}, &flags->stripe, "rows");
-  AddInteger(app, {"--world-size", "How many workers; 0: as many as pay, of 1, 2, 4, 8, … and all"},
+  AddInteger(app, {"--world-size", "Number of workers; 0: the fastest of 1, 2, 4, 8, … and all"},
              {0, Limits().max_world_size}, &flags->world_size, "workers");
-  AddInteger(app,
-             {"--ulysses-degree", "How many of them exchange heads (ulysses-ring); 0: the fastest"},
-             {0, Limits().max_world_size}, &flags->ulysses_degree, "workers");
-  AddInteger(app, {"--ring-degree", "How many are one ring (ulysses-ring); 0: the fastest"},
+  AddInteger(
+      app,
+      {"--ulysses-degree", "Number of workers that exchange heads (ulysses-ring); 0: the fastest"},
+      {0, Limits().max_world_size}, &flags->ulysses_degree, "workers");
+  AddInteger(app, {"--ring-degree", "Number of workers in a ring (ulysses-ring); 0: the fastest"},
              {0, Limits().max_world_size}, &flags->ring_degree, "workers");
-  AddInteger(app, {"--inner-ring-degree", "How many are an inner ring (double-ring); 0: chosen"},
+  AddInteger(app,
+             {"--inner-ring-degree",
+              "Number of workers in an inner ring (double-ring); 0: chosen by the planner"},
              {0, Limits().max_world_size}, &flags->inner_ring_degree, "workers");
-  AddChoice(app, {"--head-deal", "How heads are shared out where they are exchanged"},
+  AddChoice(app, {"--head-deal", "Assignment of heads to the workers that exchange heads"},
             NamesOf<HeadAssignment>(HeadDealName), &flags->head_deal);
-  AddSwitch(app,
-            {"--bf16-partials",
-             "Partial outputs travel in bf16 (ring-pass-q and tree, forward): fewer bytes, less "
-             "exact"},
-            &flags->bf16_partials);
+  AddSwitch(
+      app,
+      {"--bf16-partials",
+       "Send partial outputs in bf16 (ring-pass-q and tree, forward): fewer bytes, less accuracy"},
+      &flags->bf16_partials);
   AddInteger(app,
              {"--priority",
-              "Larger: earlier than other jobs, of all callers: these are not told apart yet; each "
-              "10 s of waiting count as one step more"},
+              "Jobs of higher priority start first, among the jobs of all callers. Each 10 s of "
+              "waiting adds one step"},
              {-kMaxPriority, kMaxPriority}, &flags->priority, "steps");
 }
 
@@ -324,24 +333,25 @@ CLI::Option* AddIgnoredTensors(CLI::App* app, std::vector<std::string>* names) {
   return AddText(
       app,
       {"--ignore-tensors",
-       "Tensors of the input to leave aside: others that the command does not take are refused"},
+       "Tensors of the input to skip; any other tensor that the command does not use is an error"},
       "NAME[,NAME…]", "", [names](const std::string& text) { return StoreNames(text, names); });
 }
 
 void AddJobFlags(CLI::App* app, JobFlags* flags) {
-  CLI::Option* input =
-      AddFile(app,
-              {"--input",
-               "safetensors file with q, k, v: [tokens, heads, dim] or [batch, tokens, heads, dim] "
-               "of F32, F16 or BF16; where it has them, lse_offset (as lse), bias and mask (BOOL "
-               "or U8): [heads, tokens, "
-               "keys] or [batch, heads, tokens, keys], each but the last may be 1"},
-              &flags->input);
+  CLI::Option* input = AddFile(
+      app,
+      {"--input",
+       "safetensors file with q, k and v: [tokens, heads, dim] or [batch, tokens, heads, dim] of "
+       "F32, F16 or BF16. Optional: lse_offset (shape of lse); bias and mask (BOOL or U8): [heads, "
+       "tokens, keys] or [batch, heads, tokens, keys], where each dimension but the last may be 1"},
+      &flags->input);
   AddIgnoredTensors(app, &flags->ignored_tensors)->needs(input);
-  AddTensorLayout(app, "q, k, v, output and their gradients in the input, and so in the output",
+  AddTensorLayout(app, "q, k, v, output and their gradients, in the input and the output",
                   &flags->tensor_layout)
       ->needs(input);
-  AddText(app, {"--synthetic", "Made inputs instead of a file, such as 1,4096,4096,8,2,128,bf16,1"},
+  AddText(app,
+          {"--synthetic",
+           "Generate the inputs instead of reading a file, for example 1,4096,4096,8,2,128,bf16,1"},
           "B,Sq,Skv,Hq,Hkv,D[,Dv],dtype,seed", "",
           [flags](const std::string& text) {
             const absl::StatusOr<SyntheticShape> parsed = ParseSynthetic(text);
@@ -349,11 +359,11 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
             return parsed.status();
           })
       ->excludes(input);
-  CLI::Option* spec_file = AddFile(
-      app,
-      {"--spec",
-       "File with an AttentionSpec as proto3 JSON; what it leaves out is taken from the input"},
-      &flags->spec_file);
+  CLI::Option* spec_file =
+      AddFile(app,
+              {"--spec",
+               "File with an AttentionSpec as proto3 JSON; absent fields are taken from the input"},
+              &flags->spec_file);
   flags->spec_options = AddSpecFlags(app, flags->operation, &flags->spec);
   flags->spec_options.push_back(spec_file);
   AddExecutionFlags(app, flags);

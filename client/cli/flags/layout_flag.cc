@@ -16,7 +16,8 @@ CLI::Option* AddTensorLayout(CLI::App* app, const std::string& of, std::string* 
   }
   return AddChoice(
       app,
-      {"--tensor-layout", absl::StrCat("Dimensions of ", of, ": ", named, "or auto, thd or bshd")},
+      {"--tensor-layout", absl::StrCat("Dimensions of ", of, ": ", named,
+                                       "or auto (thd or bshd, by the number of dimensions)")},
       choices, name);
 }
 

@@ -5,10 +5,10 @@
 namespace annulus {
 
 void AddServiceFlags(CLI::App* app, ServiceFlags* flags, const std::string& time) {
-  AddAddress(app, {"--address", "Where the coordinator listens"}, &flags->address)
+  AddAddress(app, {"--address", "Address of the coordinator's client port"}, &flags->address)
       ->envname("ANNULUS_ADDRESS");
   AddDuration(app, {"--timeout", time}, {absl::Milliseconds(1), absl::Hours(24)}, &flags->timeout);
-  AddSwitch(app, {"--json", "Answer in JSON on standard output"}, &flags->json);
+  AddSwitch(app, {"--json", "Write the answer as JSON to standard output"}, &flags->json);
 }
 
 ClientOptions ClientOptionsOf(const ServiceFlags& flags) {

@@ -17,7 +17,7 @@ struct ServiceFlags {
 };
 // `time` is the help text of --timeout.
 void AddServiceFlags(CLI::App* app, ServiceFlags* flags,
-                     const std::string& time = "Time for all of it, retries included");
+                     const std::string& time = "Limit for the whole command, retries included");
 
 ClientOptions ClientOptionsOf(const ServiceFlags& flags);
 

@@ -31,7 +31,8 @@ absl::StatusOr<v1::ServerInfo> AwaitWorkers(int64_t wanted, absl::Duration timeo
                                             const AwaitContext& context) {
   if (wanted == 0) return context.ask(std::min(kCallTimeout, timeout));
   const absl::Time deadline = context.now() + timeout;
-  absl::StatusOr<v1::ServerInfo> info = absl::UnavailableError("not asked");
+  absl::StatusOr<v1::ServerInfo> info =
+      absl::UnavailableError("the time limit passed before the first request");
   for (absl::Duration left = timeout; left > absl::ZeroDuration();
        left = deadline - context.now()) {
     absl::StatusOr<v1::ServerInfo> asked = context.ask(std::min(kCallTimeout, left));

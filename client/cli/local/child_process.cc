@@ -47,7 +47,8 @@ absl::StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>&
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   int ends[2] = {-1, STDERR_FILENO};
-  if (pipe_output && pipe2(ends, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "no pipe");
+  if (pipe_output && pipe2(ends, O_CLOEXEC) != 0)
+    return absl::ErrnoToStatus(errno, "cannot create a pipe");
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) Become(argv.data(), ends[1], parent);
@@ -87,7 +88,7 @@ absl::StatusOr<std::string> ChildProcess::ReadLine(absl::Time deadline) {
     pollfd wait = {output_, POLLIN, 0};
     const int ready = poll(&wait, 1, static_cast<int>(std::min<int64_t>(left, INT_MAX)));
     if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return absl::DeadlineExceededError("it has said nothing");
+    if (ready <= 0) return absl::DeadlineExceededError("it has printed nothing");
     char byte = 0;
     const ssize_t got = read(output_, &byte, 1);
     if (got <= 0) return absl::UnavailableError("it has ended");
@@ -112,7 +113,7 @@ std::optional<int> ChildProcess::exit_code() const {
 
 std::string ChildProcess::HowItEnded() const {
   if (WIFSIGNALED(status_)) return absl::StrCat("was ended by signal ", WTERMSIG(status_));
-  return absl::StrCat("ended with ", WEXITSTATUS(status_));
+  return absl::StrCat("ended with exit code ", WEXITSTATUS(status_));
 }
 
 std::string FindProgram(const std::string& name) {

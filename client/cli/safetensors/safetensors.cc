@@ -53,7 +53,7 @@ absl::Status Bad(absl::string_view what) {
 
 absl::StatusOr<int64_t> Number(const Json& value) {
   if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX) {
-    return Bad("a size is no number from 0 to 2^63 - 1");
+    return Bad("a size is not a whole number from 0 to 2^63 - 1");
   }
   return value.get<int64_t>();
 }
@@ -73,9 +73,9 @@ absl::Status CheckSize(const SafetensorInfo& info) {
   if (info.end >= info.begin && fits) return absl::OkStatus();
   const auto bytes = static_cast<int64_t>(bits / kBitsPerByte);
   const auto more = static_cast<int>(bits % kBitsPerByte);
-  return Bad(absl::StrCat("'", info.name, "' says ", bytes, " bytes ",
-                          more > 0 ? absl::StrCat("and ", more, " bits ") : "",
-                          "by its shape and another number by its offsets"));
+  return Bad(absl::StrCat("the shape of '", info.name, "' gives ", bytes, " bytes",
+                          more > 0 ? absl::StrCat(" and ", more, " bits") : "",
+                          ", but its data_offsets another number"));
 }
 
 absl::StatusOr<SafetensorInfo> ReadTensor(const std::string& name, const Json& value) {
@@ -83,15 +83,16 @@ absl::StatusOr<SafetensorInfo> ReadTensor(const std::string& name, const Json& v
   info.name = name;
   if (!value.is_object() || value.size() != 3 || !value.contains("dtype") ||
       !value.contains("shape") || !value.contains("data_offsets")) {
-    return Bad(absl::StrCat("'", name, "' has not just dtype, shape and data_offsets"));
+    return Bad(absl::StrCat("'", name, "' must have exactly dtype, shape and data_offsets"));
   }
   const Json &dtype = value["dtype"], &shape = value["shape"], &offsets = value["data_offsets"];
   if (!dtype.is_string() || !MayBeSafetensorType(dtype.get<std::string>())) {
-    return Bad(absl::StrCat("the dtype of '", name, "' is no name of a type"));
+    return Bad(absl::StrCat("the dtype of '", name, "' is not the name of a type"));
   }
   info.dtype = dtype.get<std::string>();
   if (!shape.is_array() || !offsets.is_array() || offsets.size() != 2) {
-    return Bad(absl::StrCat("shape or data_offsets of '", name, "' are no lists of numbers"));
+    return Bad(absl::StrCat("shape and data_offsets of '", name,
+                            "' must be lists of numbers, data_offsets of two"));
   }
   if (shape.size() > kMaxDims) {
     return Bad(
@@ -108,9 +109,9 @@ absl::StatusOr<SafetensorInfo> ReadTensor(const std::string& name, const Json& v
 
 // `metadata` may be null.
 absl::Status ReadMetadata(const Json& value, SafetensorMetadata* metadata) {
-  if (!value.is_object()) return Bad("its metadata is no JSON object");
+  if (!value.is_object()) return Bad("its metadata is not a JSON object");
   for (const auto& [name, text] : value.items()) {
-    if (!text.is_string()) return Bad("its metadata has what is no text");
+    if (!text.is_string()) return Bad("its metadata has a value that is not a string");
     if (metadata != nullptr) (*metadata)[name] = text.get<std::string>();
   }
   return absl::OkStatus();
@@ -124,11 +125,11 @@ absl::Status CheckRanges(std::vector<SafetensorInfo>* tensors, int64_t data_byte
   int64_t end = 0;
   for (const SafetensorInfo& tensor : *tensors) {
     if (tensor.begin < end) return Bad(absl::StrCat("'", tensor.name, "' overlaps another tensor"));
-    if (tensor.begin > end) return Bad(absl::StrCat("a gap before '", tensor.name, "'"));
+    if (tensor.begin > end) return Bad(absl::StrCat("there is a gap before '", tensor.name, "'"));
     end = tensor.end;
   }
   if (end > data_bytes) return Bad(absl::StrCat("it is cut off: ", data_bytes, " bytes of ", end));
-  if (end < data_bytes) return Bad("bytes after the last tensor");
+  if (end < data_bytes) return Bad("there are bytes after the last tensor");
   return absl::OkStatus();
 }
 
@@ -139,7 +140,7 @@ absl::StatusOr<Json> ReadHeader(const char* begin, const char* end) {
     return true;
   };
   Json header = Json::parse(begin, end, callback, /*allow_exceptions=*/false);
-  if (header.is_discarded() || !header.is_object()) return Bad("its header is no JSON object");
+  if (header.is_discarded() || !header.is_object()) return Bad("its header is not a JSON object");
   if (names.twice().has_value()) return Bad("a name appears twice");
   return header;
 }
@@ -160,9 +161,10 @@ absl::StatusOr<std::vector<SafetensorInfo>> ParseSafetensors(absl::Span<const st
   uint64_t length = 0;
   std::memcpy(&length, file.data(), sizeof(length));
   if (length > kMaxHeaderBytes || length > static_cast<uint64_t>(size - kLengthBytes)) {
-    return Bad(absl::StrCat(
-        "its first 8 bytes claim a header of ", length, " bytes, and the file has ", size,
-        length > kMaxHeaderBytes ? ": is it a safetensors file?" : ": is it one, and whole?"));
+    return Bad(absl::StrCat("its first 8 bytes give a header of ", length,
+                            " bytes, but the file has ", size,
+                            length > kMaxHeaderBytes ? ": is it a safetensors file?"
+                                                     : ": is it a complete safetensors file?"));
   }
   const char* text = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
   ASSIGN_OR_RETURN(const Json header, ReadHeader(text, text + length));
@@ -185,8 +187,8 @@ namespace {
 
 absl::Status NotRegular(const std::string& path, mode_t mode) {
   return InFile(path, Bad(absl::StrCat(KindOfFile(mode),
-                                       ": a regular file is needed, as it is read at any place; "
-                                       "write what comes to one first")));
+                                       ", not a regular file: the file is read at random offsets, "
+                                       "so write the data to a file first")));
 }
 
 // The error of a failed open(). A socket, for example as standard input, cannot be opened.
@@ -196,9 +198,10 @@ absl::Status CannotOpen(const std::string& path) {
   const bool there = ::stat(path.c_str(), &stat) == 0;
   if (there && S_ISSOCK(stat.st_mode)) return NotRegular(path, stat.st_mode);
   if (there || path != kDash) return status;
-  return MakeError(status.code(),
-                   absl::StrCat(status.message(), ": standard input is not read, but files are"),
-                   DetailOf(status));
+  return MakeError(
+      status.code(),
+      absl::StrCat(status.message(), ": standard input is not supported; give the path of a file"),
+      DetailOf(status));
 }
 
 }  // namespace

@@ -34,18 +34,17 @@ absl::Status CannotWrite(const std::string& path, absl::string_view why) {
 // /dev/stdout is a link; if it leads to a pipe, there is no path to replace.
 absl::StatusOr<std::string> TargetOf(const std::string& path) {
   if (path == "-") {
-    return CannotWrite(path,
-                       "files are written at a path, not to standard output; a file of that "
-                       "name is ./-");
+    return CannotWrite(
+        path, "the output must be a file, not standard output; for a file of this name, give ./-");
   }
   struct stat stat = {};
   if (lstat(path.c_str(), &stat) != 0) return path;
   const bool is_link = S_ISLNK(stat.st_mode);
   if (::stat(path.c_str(), &stat) != 0) return FileError("cannot write", path);
   if (!S_ISREG(stat.st_mode)) {
-    return CannotWrite(path, absl::StrCat("it is ", KindOfFile(stat.st_mode),
-                                          ", no regular file: a whole file takes the place of the "
-                                          "one that is there"));
+    return CannotWrite(path,
+                       absl::StrCat("it is ", KindOfFile(stat.st_mode),
+                                    ", not a regular file; only a regular file can be replaced"));
   }
   if (!is_link) return path;
   const std::unique_ptr<char, decltype(&std::free)> real(realpath(path.c_str(), nullptr),

@@ -69,7 +69,7 @@ absl::Status JudgeLse(int64_t row, int32_t head, double lse, double exact, doubl
   return MakeError(
       absl::StatusCode::kInvalidArgument,
       absl::StrCat("the lse of row ", row, ", head ", head,
-                   " is not of these inputs: its weights sum to ", sum,
+                   " does not match these inputs: its weights sum to ", sum,
                    ", not 1; mask, scale, modifiers and sequences must be those of the forward "
                    "job, and lse a natural logarithm"),
       {"LSE_MISMATCH",

@@ -31,12 +31,11 @@ TEST(PlainMessageTest, SaysWhoseNameIsNotKnown) {
 TEST(PlainMessageTest, SaysSomethingWhereOthersDoNot) {
   EXPECT_EQ(PlainMessage(absl::DeadlineExceededError("Deadline Exceeded")),
             "no answer came in time");
-  EXPECT_EQ(PlainMessage(absl::InternalError("")), "nothing more was said");
-  EXPECT_NE(PlainMessage(absl::UnimplementedError("")).find("perhaps the address"),
+  EXPECT_EQ(PlainMessage(absl::InternalError("")), "the server gave no message");
+  EXPECT_NE(PlainMessage(absl::UnimplementedError("")).find("check that --address is"),
             std::string::npos);
   EXPECT_EQ(PlainMessage(absl::UnimplementedError("Received http2 header with status: 404")),
-            "whoever answers there is no Annulus, but serves the web (Received http2 header with "
-            "status: 404)");
+            "this address is an HTTP server, not Annulus (Received http2 header with status: 404)");
   EXPECT_EQ(PlainMessage(absl::InternalError("a fault")), "a fault");
 }
 

@@ -145,8 +145,8 @@ TEST(ReportTest, WhatMovesATerminalIsWrittenOut) {
 }
 
 TEST(ReportTest, AnErrorWithoutAMessageIsToldAllTheSame) {
-  EXPECT_EQ(Told(absl::UnavailableError("")), "annulus: UNAVAILABLE: nothing more was said\n");
-  EXPECT_NE(Told(absl::UnimplementedError("")).find("perhaps the address is not that of a coord"),
+  EXPECT_EQ(Told(absl::UnavailableError("")), "annulus: UNAVAILABLE: the server gave no message\n");
+  EXPECT_NE(Told(absl::UnimplementedError("")).find("check that --address is the coordinator"),
             std::string::npos);
 }
 

@@ -47,8 +47,8 @@ TEST(ShapeTextTest, NotesHeadsThatLookLikeTokens) {
   EXPECT_EQ(SwappedShapeNote(spec), "");
   spec.q_heads = 128;
   EXPECT_EQ(SwappedShapeNote(spec),
-            "there are more heads (128) than tokens (8): the order is [tokens, heads, dim] or "
-            "[batch, tokens, heads, dim] where no --tensor-layout says another");
+            "there are more heads (128) than tokens (8): without --tensor-layout, the order is "
+            "[tokens, heads, dim] or [batch, tokens, heads, dim]");
   spec.sequences = {Lengths(1, 4096)};  // A decoding step.
   EXPECT_EQ(SwappedShapeNote(spec), "");
 }

@@ -48,7 +48,7 @@ TEST(StateReleaseTest, WhereItMayStayTheErrorSaysWhoseItIs) {
   Release away{absl::UnavailableError("gone"), ""};
   const absl::Status status = ReleaseUnasked("4f", Wrong(), away.call());
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
-  EXPECT_EQ(status.message(), "wrong; job 4f may keep its state (UNAVAILABLE: gone)");
+  EXPECT_EQ(status.message(), "wrong; job 4f may still keep its state (UNAVAILABLE: gone)");
   EXPECT_EQ(DetailOf(status).reason, "RESULT_VERIFICATION_FAILED");
   EXPECT_EQ(DetailOf(status).metadata["seed"], "7");
   EXPECT_EQ(DetailOf(status).metadata["job_id"], "4f");

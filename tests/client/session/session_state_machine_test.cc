@@ -72,7 +72,7 @@ TEST(SessionStateMachineTest, TheCoordinatorHasItsTimeToSpeakOfALostWorker) {
   EXPECT_FALSE(over.end.has_value()) << "its call is open";
   const auto end = machine.OnRunJobDone(absl::CancelledError("call"), kBegin + kGrace).end;
   ASSERT_TRUE(end.has_value());
-  EXPECT_EQ(end->status.message(), "gone; the coordinator has not said what becomes of the job");
+  EXPECT_EQ(end->status.message(), "gone; the coordinator did not report how the job ended");
 }
 
 // For example, the coordinator is stopped, and the workers have released all jobs.

@@ -122,7 +122,7 @@ void SessionWorld::Alarm() {
   const bool broken = now >= broke_ + options_.outputs_grace;
   if (late) {
     told_errors_.push_back(NameExpiry(
-        absl::DeadlineExceededError("the outputs did not come in time"), /*waited=*/false));
+        absl::DeadlineExceededError("the outputs did not arrive in time"), /*waited=*/false));
   }
   Do(machine_->OnTime(now));
   if (!late && !silent && !broken) Wrong("an alarm of nothing");
@@ -310,7 +310,7 @@ void SessionWorld::JudgeEnd(const SessionStateMachine::End& end) {
   if (trouble_ == 0) Wrong("an error that nobody made");
   for (const absl::Status& own :
        {SendAgainError(), OutputsGoneError(), EndedForAnotherError(),
-        absl::UnavailableError("the coordinator ended the call before the job")}) {
+        absl::UnavailableError("the coordinator ended the call before the job ended")}) {
     if (SameError(own, end.status)) return;
   }
   for (const absl::Status& told : told_errors_) {

@@ -171,7 +171,7 @@ TEST(OtherLayoutTest, AnotherNumberOfDimensionsIsRefused) {
     EXPECT_EQ(DetailOf(status).reason, "SHAPE_MISMATCH") << status;
   }
   EXPECT_EQ(refusal(TensorLayout::kThd, TensorLayout::kBhsd).message(),
-            "q: [3, 4, 5] where [batch, heads, tokens, dim] is needed");
+            "q: has shape [3, 4, 5], but must be [batch, heads, tokens, dim]");
   // With heads instead of tokens, q, k and v match only by chance.
   EXPECT_EQ(DetailOf(refusal(TensorLayout::kBshd, TensorLayout::kSbhd)).reason, "SHAPE_MISMATCH");
 }

@@ -134,14 +134,15 @@ std::string ToldOf(const std::vector<std::pair<std::string, std::vector<int64_t>
 
 TEST(AttendJobTest, WhatDoesNotFitIsToldWithWhatItIs) {
   EXPECT_EQ(ToldOf({{"F32", {4, 2, 8}}, {"F16", {5, 1, 8}}, {"F32", {5, 1, 8}}}),
-            "k: k is F16, q is F32");
+            "k: is F16, but q is F32");
   EXPECT_EQ(ToldOf({{"F32", {4, 2, 8}}, {"F32", {5, 1, 8}}, {"F32", {6, 1, 8}}}),
-            "v: another number of tokens: v [6, 1, 8], k [5, 1, 8]");
+            "v: has another number of tokens than k: v [6, 1, 8], k [5, 1, 8]");
   EXPECT_EQ(ToldOf({{"F32", {4, 2, 8}}, {"F32", {1, 5, 1, 8}}, {"F32", {6, 1, 8}}}),
-            "k: of other dimensions: k [1, 5, 1, 8], q [4, 2, 8]");
+            "k: has another number of dimensions than q: k [1, 5, 1, 8], q [4, 2, 8]");
   EXPECT_EQ(ToldOf({{"F32", {4, 8}}, {"F32", {5, 1, 8}}, {"F32", {5, 1, 8}}}),
-            "q: [4, 8] where [tokens, heads, dim] or [batch, tokens, heads, dim] is needed");
-  EXPECT_EQ(ToldOf({{"F32", {4, 2, 8}}, {"F32", {5, 1, 8}}}), "v: not in the file, which has q, k");
+            "q: has shape [4, 8], but must be [tokens, heads, dim] or [batch, tokens, heads, dim]");
+  EXPECT_EQ(ToldOf({{"F32", {4, 2, 8}}, {"F32", {5, 1, 8}}}),
+            "v: is not in the file, which has q, k");
 }
 
 TEST(AttendJobTest, OutputsAreWrittenInTheShapeOfTheInput) {

@@ -77,8 +77,8 @@ TEST(InputNamesTest, OtherNamesAreRefusedInOneLine) {
   const absl::Status status =
       CheckInputNames(FileWith({"q", "attn_mask", "k", "bad\nname", "v"}), Forward());
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("the input has attn_mask, bad\\nname, and this job takes q, k, v, bias, "
-                        "mask, lse_offset;"));
+              HasSubstr("the input has attn_mask, bad\\nname, but this job takes only q, k, v, "
+                        "bias, mask, lse_offset;"));
   EXPECT_THAT(std::string(status.message()), Not(HasSubstr("\n")));
 }
 
@@ -87,13 +87,15 @@ TEST(InputNamesTest, WhatHasItsPlaceElsewhereIsToldWhere) {
     return std::string(CheckInputNames(FileWith({"q", name}), spec).message());
   };
   for (const AttentionSpec& spec : {Forward(), Gradients(), ByState()}) {
-    EXPECT_THAT(told("sinks", spec), HasSubstr("; sinks are modifiers.sinks of --spec; --ignore"));
-    EXPECT_THAT(told("alibi_slopes", spec), HasSubstr("are modifiers.alibiSlopes of --spec"));
+    EXPECT_THAT(told("sinks", spec),
+                HasSubstr("; sinks: set modifiers.sinks in --spec instead; to skip"));
+    EXPECT_THAT(told("alibi_slopes", spec),
+                HasSubstr(": set modifiers.alibiSlopes in --spec instead"));
     EXPECT_THAT(told("weird", spec), Not(HasSubstr("modifiers")));
   }
   EXPECT_THAT(told("attn_mask", Forward()),
-              HasSubstr("attn_mask: a bit mask is named mask, what is added to scores bias;"));
-  EXPECT_THAT(told("attn_mask", ByState()), Not(HasSubstr("is named mask")));
+              HasSubstr("attn_mask: a bit mask must be named mask, an additive mask bias;"));
+  EXPECT_THAT(told("attn_mask", ByState()), Not(HasSubstr("must be named mask")));
 }
 
 TEST(InputNamesTest, ANameIsLeftAsideWhereAFileHasIt) {
@@ -102,9 +104,9 @@ TEST(InputNamesTest, ANameIsLeftAsideWhereAFileHasIt) {
   EXPECT_TRUE(CheckLeftAside(files, {"weird"}).ok());
   const absl::Status status = CheckLeftAside(files, {"weird", "od\nd"});
   EXPECT_EQ(DetailOf(status).reason, "MISSING_TENSOR");
-  EXPECT_EQ(status.message(), "od\\nd: to be left aside, and not in any of the files");
+  EXPECT_EQ(status.message(), "od\\nd: named in --ignore-tensors, but not in any of the files");
   EXPECT_EQ(CheckLeftAside({files[0]}, {"weird"}).message(),
-            "weird: to be left aside, and not in the file");
+            "weird: named in --ignore-tensors, but not in the file");
 }
 
 TEST(InputNamesTest, WhatIsMissingIsToldWithWhatIsThere) {
@@ -112,15 +114,17 @@ TEST(InputNamesTest, WhatIsMissingIsToldWithWhatIsThere) {
   const absl::Status status = MissingTensor(file, "q");
   EXPECT_EQ(DetailOf(status).reason, "MISSING_TENSOR");
   EXPECT_EQ(DetailOf(status).fields.at(0).field, "q");
-  EXPECT_EQ(status.message(), "q: not in the file, which has k, key\\n, query");
-  EXPECT_EQ(MissingTensor(FileWith({}), "q").message(), "q: not in the file, which has no tensor");
+  EXPECT_EQ(status.message(), "q: is not in the file, which has k, key\\n, query");
+  EXPECT_EQ(MissingTensor(FileWith({}), "q").message(),
+            "q: is not in the file, which has no tensors");
   file.LeaveAside({"k"});
-  EXPECT_EQ(MissingTensor(file, "k").message(), "k: left aside by --ignore-tensors, and needed");
+  EXPECT_EQ(MissingTensor(file, "k").message(), "k: is needed, but --ignore-tensors names it");
 }
 
 TEST(InputNamesTest, AFileOfAMergeIsNamed) {
   const std::string told(CheckPartialNames(FileWith({"output", "lse_rst"})).message());
-  EXPECT_THAT(told, HasSubstr("names.safetensors has lse_rst, and a merge takes output, lse, "));
+  EXPECT_THAT(told,
+              HasSubstr("names.safetensors has lse_rst, but a merge takes only output, lse, "));
 }
 
 TEST(InputNamesTest, FewOfManyNamesAreSaid) {

@@ -243,15 +243,17 @@ TEST(LseNotesTest, PartsOfOneAttentionHaveOneRule) {
   for (const auto& all : {std::vector{notes(sunk), notes(sunk)},
                           {merged, notes(sunk)},
                           {notes(spec), notes(sunk), notes(masked), notes(sunk)}}) {
-    EXPECT_THAT(told(all), testing::HasSubstr("lse: its job had sinks, as had that of /"));
+    EXPECT_THAT(told(all), testing::HasSubstr("lse: both its job and that of /"));
   }
   EXPECT_THAT(told({notes(spec), notes(uncapped)}),
-              testing::ContainsRegex("its job had no modifiers.softCap, that of /.* had "
-                                     "modifiers.softCap 3: parts of no one attention"));
+              testing::ContainsRegex("its job had no modifiers.softCap, but that of /.* had "
+                                     "modifiers.softCap 3: these are not partials of the same "
+                                     "attention"));
   EXPECT_THAT(told({notes(uncapped), notes(many)}), testing::HasSubstr("modifiers.softCap 3"));
   EXPECT_THAT(told({merged, notes(uncapped)}), testing::HasSubstr("no modifiers.softCap"));
   EXPECT_THAT(told({notes(spec), notes(scaled)}), testing::HasSubstr("its job had scale 0.75, "));
-  EXPECT_THAT(told({notes(spec), notes(kept)}), testing::HasSubstr("had no dropout.rate, that of"));
+  EXPECT_THAT(told({notes(spec), notes(kept)}),
+              testing::HasSubstr("had no dropout.rate, but that of"));
 }
 
 TEST(LseNotesTest, ADigestOfAllRulesSaysNothingOfAPart) {

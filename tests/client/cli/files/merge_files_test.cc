@@ -128,7 +128,7 @@ TEST(MergeFilesTest, AFileIsGivenOnce) {
   const absl::Status status = MergeFiles::Open(std::move(files), {}, LseBase::kE).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DetailOf(status).reason, "INPUT_TWICE");
-  EXPECT_EQ(status.message(), link + ": it is given twice, and its keys would count twice");
+  EXPECT_EQ(status.message(), link + ": it is given twice, so its keys would count twice");
 }
 
 TEST(MergeFilesTest, AnAnswerThatNamesAValueIsToldByItsFile) {

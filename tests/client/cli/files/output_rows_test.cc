@@ -69,7 +69,7 @@ TEST(OutputRowsTest, AnotherDropoutThanThatOfTheForwardJobShows) {
       const absl::Status status = inputs.Check(other);
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
       EXPECT_EQ(DetailOf(status).reason, "OUTPUT_MISMATCH");
-      EXPECT_THAT(std::string(status.message()), testing::HasSubstr("is not of these inputs"));
+      EXPECT_THAT(std::string(status.message()), testing::HasSubstr("does not match these inputs"));
       EXPECT_FALSE(inputs.Check(other, 1000, /*bf16_partials=*/true).ok());
       EXPECT_FALSE(inputs.Check(other, 20).ok());
     }

@@ -120,7 +120,7 @@ TEST(ShardFilesTest, TensorsOfAnotherJobAreRefusedByName) {
     const absl::Status status = ShardFile(Rows(), good, rank).status();
     EXPECT_EQ(Reason(status), "INVALID_RANK");
     EXPECT_EQ(status.message(),
-              "--rank: " + std::to_string(rank) + ", and the plan has ranks 0 and 1");
+              "--rank: " + std::to_string(rank) + " is not in the plan, which has ranks 0 and 1");
   }
 }
 
@@ -160,13 +160,13 @@ TEST(ShardFilesTest, FilesThatAreNotOneForEachRankAreRefused) {
   ExpectUnshardRefused({{two}, {{"q", {1, 1, 1}, "c", "I8"}}}, "SHAPE_MISMATCH", "of rank 1");
   ExpectUnshardRefused({{two}, {{"q", {1, 2, 1}, "cc"}}}, "SHAPE_MISMATCH", "of rank 1");
   ExpectUnshardRefused({{two}, {one, k}}, "MISSING_TENSOR",
-                       "tensor k is not in the file of rank 0");
+                       "tensor k is missing in the file of rank 0");
   ExpectUnshardRefused({{two, k}, {one}}, "MISSING_TENSOR",
-                       "tensor k is not in the file of rank 1");
-  ExpectUnshardRefused({{}, {one}}, "MISSING_TENSOR", "tensor q is not in the file of rank 0");
+                       "tensor k is missing in the file of rank 1");
+  ExpectUnshardRefused({{}, {one}}, "MISSING_TENSOR", "tensor q is missing in the file of rank 0");
   ExpectUnshardRefused({{}, {}}, "MISSING_TENSOR", "no tensor");
   ExpectUnshardRefused({{two, {"bias", {0}, ""}}, {one}}, "UNKNOWN_TENSOR", "tensor bias");
-  ExpectUnshardRefused({{two}, {one}}, "SHAPE_MISMATCH", "which 2 does not divide", 2);
+  ExpectUnshardRefused({{two}, {one}}, "SHAPE_MISMATCH", "3 rows, not a multiple of --batch 2", 2);
 }
 
 // If the ranks have equal numbers of rows, nothing else would detect it.
@@ -223,7 +223,7 @@ TEST(ShardFilesTest, ShardsThatSayAnotherRankOrPlanAreRefused) {
   EXPECT_EQ(Reason(status), "INVALID_PLAN");
   EXPECT_EQ(DetailOf(status).fields.at(0).field, "files[1]");
   EXPECT_THAT(std::string(status.message()),
-              HasSubstr("shard_notes_foreign: its file says shard_plan "));
+              HasSubstr("shard_notes_foreign: the metadata of its file has shard_plan "));
   SafetensorMetadata notes = first.metadata();
   RemoveShardNotes(&notes);
   EXPECT_EQ(notes, (SafetensorMetadata{{"made", "by hand"}}));

@@ -73,7 +73,7 @@ TEST(SpecJsonTest, WhatIsNoJsonIsRefusedWhereItIs) {
        {"{\"scale\": 1 234}", "line 1, column 13: unexpected '234' after '{\"scale\": 1'"},
        {"{\"scale\": 1} {", "line 1, column 14: unexpected '{' after '{\"scale\": 1}'"},
        {"{\"scale\": 1e999}",
-        "line 1, column 11: a number past what a double holds, '1e999' after '{\"scale\":'"},
+        "line 1, column 11: a number outside the range of a double, '1e999' after '{\"scale\":'"},
        {"[]", "the spec is a list, but must be an object, in { }"},
        {"3", "the spec is 3, but must be an object, in { }"},
        {"null", "the spec is null, but must be an object, in { }"}});
@@ -99,9 +99,9 @@ TEST(SpecJsonTest, NothingIsTakenForAnotherType) {
   ExpectRefused(
       {{R"({"masks": {"causal": true}})", "masks is an object, but must be a list, in [ ]"},
        {R"({"masks": true})", "masks is true, but must be a list, in [ ]"},
-       {R"({"masks": [null]})", "masks[0] is null, which no element of a list can be"},
+       {R"({"masks": [null]})", "masks[0] is null, but an element of a list cannot be null"},
        {R"({"masks": [{}, {"queryHeads": [0, null]}]})",
-        "masks[1].query_heads[1] is null, which no element of a list can be"},
+        "masks[1].query_heads[1] is null, but an element of a list cannot be null"},
        {R"({"masks": [[]]})", "masks[0] is a list, but must be an object, in { }"},
        {R"({"modifiers": []})", "modifiers is a list, but must be an object, in { }"},
        {R"({"sequences": [{"session": 4}]})", "sequences[0].session is 4, but must be a string"},
@@ -181,7 +181,7 @@ TEST(SpecJsonTest, TimesSayTheirForm) {
 
 TEST(SpecJsonTest, ThereIsOneOperation) {
   ExpectRefused(
-      {{R"({"forward": {}, "gradients": {}})", "gradients is beside forward, which excludes it"}});
+      {{R"({"forward": {}, "gradients": {}})", "gradients cannot be set together with forward"}});
   EXPECT_TRUE(Parse(R"({"forward": null, "gradients": {}})")->has_gradients());
 }
 

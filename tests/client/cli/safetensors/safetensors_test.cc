@@ -110,11 +110,12 @@ TEST(SafetensorsTest, WhatIsNoSafetensorsFileIsToldByWhatItIs) {
   };
   std::ofstream(path) << std::string("\x93NUMPY\x01\0{...}", 13);
   EXPECT_EQ(told(path), path +
-                            ": not a safetensors file: its first 8 bytes claim a header of "
-                            "379676406402707 bytes, and the file has 13: is it a safetensors "
+                            ": not a safetensors file: its first 8 bytes give a header of "
+                            "379676406402707 bytes, but the file has 13: is it a safetensors "
                             "file?");
   std::ofstream(path) << std::string("\x40\0\0\0\0\0\0\0{}", 10);
-  EXPECT_NE(told(path).find("a header of 64 bytes, and the file has 10: is it one, and whole?"),
+  EXPECT_NE(told(path).find(
+                "a header of 64 bytes, but the file has 10: is it a complete safetensors file?"),
             std::string::npos);
   std::ofstream(path) << "";
   EXPECT_EQ(told(path), path + ": not a safetensors file: it is empty");
@@ -123,20 +124,22 @@ TEST(SafetensorsTest, WhatIsNoSafetensorsFileIsToldByWhatItIs) {
   for (const auto& [name, kind] : {std::pair(fifo, "a pipe"),
                                    {testing::TempDir(), "a directory"},
                                    {std::string("/dev/null"), "a device"}}) {
-    EXPECT_EQ(told(name), name + ": not a safetensors file: " + kind +
-                              ": a regular file is needed, as it is read at any place; write what "
-                              "comes to one first");
+    EXPECT_EQ(told(name),
+              name + ": not a safetensors file: " + kind +
+                  ", not a regular file: the file is read at random offsets, so write the "
+                  "data to a file first");
   }
   const int socket = ::socket(AF_UNIX, SOCK_STREAM, 0);
   // Relative to the test's folder, because socket names are short.
   sockaddr_un address = {AF_UNIX, "none_socket"};
   unlink(address.sun_path);
   ASSERT_EQ(bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
-  EXPECT_NE(told("none_socket").find("a socket: a regular file is needed"), std::string::npos);
+  EXPECT_NE(told("none_socket").find("a socket, not a regular file"), std::string::npos);
   close(socket);
   const absl::Status dash = SafetensorsFile::Open("-").status();
   EXPECT_EQ(DetailOf(dash).reason, "FILE_NOT_FOUND");
-  EXPECT_NE(dash.message().find("standard input is not read"), absl::string_view::npos) << dash;
+  EXPECT_NE(dash.message().find("standard input is not supported"), absl::string_view::npos)
+      << dash;
 }
 
 TEST(SafetensorsTest, WhatIsWrittenToAFileThatIsReadIsNoticed) {

@@ -68,10 +68,11 @@ TEST(SafetensorsWriterTest, StandardOutputIsNoPlaceForAFile) {
   unlink(link.c_str());
   ASSERT_EQ(symlink(("/proc/self/fd/" + std::to_string(pipe_ends[1])).c_str(), link.c_str()), 0);
   for (const auto& [path, why] :
-       {std::pair<std::string, std::string>(link, "it is a pipe, no regular file"),
-        {"/dev/null", "it is a device, no regular file"},
-        {testing::TempDir(), "it is a directory, no regular file"},
-        {"-", "files are written at a path, not to standard output; a file of that name is ./-"}}) {
+       {std::pair<std::string, std::string>(link, "it is a pipe, not a regular file"),
+        {"/dev/null", "it is a device, not a regular file"},
+        {testing::TempDir(), "it is a directory, not a regular file"},
+        {"-",
+         "the output must be a file, not standard output; for a file of this name, give ./-"}}) {
     const absl::Status refused = SafetensorsWriter::Create(path).status();
     EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument) << refused;
     EXPECT_EQ(DetailOf(refused).reason, "FILE_ERROR");

@@ -60,7 +60,7 @@ TEST(LseProbeTest, ALseOfBaseEPassesAndOneOfBase2IsTold) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_EQ(DetailOf(status).reason, "LSE_MISMATCH");
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr("is not of these inputs: its weights sum"));
+                HasSubstr("does not match these inputs: its weights sum"));
   }
 }
 

@@ -63,7 +63,8 @@ TEST(LseRowsTest, AForgottenMaskIsToldByRowAndHead) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(DetailOf(status).reason, "LSE_MISMATCH");
   EXPECT_EQ(DetailOf(status).metadata.at("row"), "0");
-  EXPECT_THAT(std::string(status.message()), HasSubstr("the lse of row 0, head 0 is not of these"));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("the lse of row 0, head 0 does not match these"));
   EXPECT_FALSE(inputs.Check(spec, 3).ok());
 }
 
