@@ -26,12 +26,11 @@
 #include "proto/wire/ticket.h"
 #include "worker/agent/agent.h"
 #include "worker/agent/control_link.h"
-#include "worker/async_shard_opener.h"
 #include "worker/data_plane_server.h"
 #include "worker/lane/lane.h"
 #include "worker/lane/solo_lane.h"
 #include "worker/lane/watchdog.h"
-#include "worker/open_shard.h"
+#include "worker/shard_opener.h"
 #include "worker/watched_lanes.h"
 
 namespace annulus {

@@ -3,24 +3,192 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "attention/mask/mask_cost.h"
+#include "attention/mask/mask_groups.h"
 #include "attention/sharding/shard_plan.h"
+#include "attention/spec/bias_and_mask_inputs.h"
 #include "attention/spec/limits.h"
 #include "attention/spec/parallel_degrees.h"
 #include "attention/spec/tensor_table.h"
 #include "attention/validate/capability.h"
-#include "attention/validate/validate_mask_cost.h"
 #include "attention/validate/validate_masks.h"
-#include "attention/validate/validate_pairs.h"
-#include "attention/validate/validate_state.h"
 #include "base/error.h"
 #include "base/status_macros.h"
 
 namespace annulus {
+namespace {
+
+// Planning visits the chunks one by one.
+absl::Status CheckChunks(const AttentionSpec& spec, const MaskGroups& groups,
+                         const Limits& limits) {
+  std::vector<int64_t> chunks(spec.masks.size()), followers(spec.masks.size());
+  groups.ForEachFollowed(spec, [&](int32_t mask, const Sequence& sequence) {
+    if (!spec.masks[mask].chunk || sequence.q_len == 0) return;
+    chunks[mask] += (sequence.q_len - 1) / *spec.masks[mask].chunk + 1;
+    ++followers[mask];
+  });
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    // A sequence of one chunk costs no more than without the mask.
+    const int64_t limit = limits.max_mask_chunks + followers[i];
+    RETURN_IF_ERROR(CheckLimit(absl::StrCat("spec.masks[", i, "].chunk"), chunks[i], limit));
+  }
+  return absl::OkStatus();
+}
+
+// Under stripes every rank has rows in every span, and in every sequence with at least as many rows
+// as ranks. Planning computes what each rank needs span by span and sequence by sequence.
+absl::Status CheckStripes(const AttentionSpec& spec, const MaskGroups& groups,
+                          const Execution& execution, const Limits& limits) {
+  if (execution.layout != Layout::kStriped) return absl::OkStatus();
+  int64_t spans = 0;
+  groups.ForEachFollowed(spec, [&](int32_t mask, const Sequence& sequence) {
+    spans += SpansOf(spec.masks[mask], sequence.q_len);
+  });
+  RETURN_IF_ERROR(CheckLimit("execution.layout", spans, limits.max_striped_spans));
+  // An open world size is chosen within the limit (attention/planning/choose_execution.h).
+  const int32_t world = std::max(1, execution.world_size);
+  const int64_t stripe = execution.stripe > 0 ? execution.stripe : StripeOf(spec);
+  return CheckLimit("execution.layout", StripedMeetings(spec, groups, stripe, world),
+                    kMaxStripedMeetings);
+}
+
+absl::Status CheckRowIntervals(const AttentionSpec& spec, int64_t classes, const Limits& limits) {
+  return CheckLimit("spec.masks", spec.q_rows() * classes * IntervalsOfRow(spec, limits),
+                    limits.max_row_intervals);
+}
+
+absl::Status CheckRanges(const AttentionSpec& spec, const MaskGroups& groups,
+                         const Execution& execution, const Limits& limits) {
+  const int64_t cuts = CountRangeCuts(spec, groups, limits.max_range_cuts);
+  RETURN_IF_ERROR(CheckLimit("spec.masks", cuts, limits.max_range_cuts));
+  if (execution.layout != Layout::kStriped) return absl::OkStatus();
+  return CheckLimit("execution.layout", cuts, limits.max_striped_spans);
+}
+
+}  // namespace
+
+int64_t IntervalsOfRow(const AttentionSpec& spec, const Limits& limits) {
+  const bool ranges = std::any_of(spec.masks.begin(), spec.masks.end(),
+                                  [](const Mask& mask) { return !mask.ranges.empty(); });
+  return ranges ? limits.max_ranges_of_row : 2;
+}
+
+absl::Status CheckMaskCost(const AttentionSpec& spec, const Execution& execution,
+                           const Limits& limits) {
+  const MaskGroups groups(spec);
+  // Check the classes first: each may have chunks and range lists of its own.
+  const auto classes = static_cast<int64_t>(groups.first_of_class.size());
+  RETURN_IF_ERROR(CheckLimit("spec.masks", classes, limits.max_head_classes));
+  RETURN_IF_ERROR(CheckRowIntervals(spec, classes, limits));
+  RETURN_IF_ERROR(CheckChunks(spec, groups, limits));
+  RETURN_IF_ERROR(CheckStripes(spec, groups, execution, limits));
+  return CheckRanges(spec, groups, execution, limits);
+}
+
+namespace {
+
+absl::Status CheckHeads(absl::string_view field, int32_t heads, int32_t q_heads) {
+  if (heads == 1 || heads == q_heads) return absl::OkStatus();
+  return InvalidField("SHAPE_MISMATCH", field,
+                      absl::StrCat("is ", heads, ", but must be 1 or q_heads, ", q_heads));
+}
+
+// The gradient is fp32, whatever the dtype of the bias.
+absl::Status CheckBiasGradient(const AttentionSpec& spec, int64_t width, const Limits& limits) {
+  if (!spec.gradients.d_bias) return absl::OkStatus();
+  constexpr char kField[] = "spec.gradients.d_bias";
+  if (!spec.modifiers.bias)
+    return InvalidField("INVALID_MODIFIER", kField, "needs spec.modifiers.bias");
+  return CheckLimit(kField, width, limits.max_pair_bytes / BytesPerElement(DataType::kFp32));
+}
+
+}  // namespace
+
+absl::Status CheckPairInputs(const AttentionSpec& spec, const Limits& limits) {
+  RETURN_IF_ERROR(CheckHeads("spec.bit_mask_heads", spec.bit_mask_heads, spec.q_heads));
+  const BiasAndMaskInputs pairs(spec);
+  if (spec.modifiers.bias) {
+    RETURN_IF_ERROR(
+        CheckHeads("spec.modifiers.bias.heads", spec.modifiers.bias->heads, spec.q_heads));
+    const DataType dtype = spec.modifiers.bias->dtype;
+    if (dtype > DataType::kBf16) {
+      return InvalidField(
+          "UNSUPPORTED_DTYPE", "spec.modifiers.bias.dtype",
+          absl::StrCat("is ", DataTypeName(dtype), ", but must be fp32, fp16 or bf16"));
+    }
+    // Elements, not bytes: the number of keys is checked later, so a product could overflow.
+    const int64_t element = pairs.has_bias ? BytesPerElement(pairs.bias_dtype) : 1;
+    RETURN_IF_ERROR(
+        CheckLimit("spec.modifiers.bias", pairs.width, limits.max_pair_bytes / element));
+  }
+  RETURN_IF_ERROR(CheckBiasGradient(spec, pairs.width, limits));
+  const bool asks = std::any_of(spec.masks.begin(), spec.masks.end(),
+                                [](const Mask& mask) { return mask.bit_mask; });
+  if (!asks && spec.bit_mask_heads != 1) {
+    return InvalidField("SHAPE_MISMATCH", "spec.bit_mask_heads",
+                        "must be 1, because no mask uses a bit mask");
+  }
+  return asks ? CheckLimit("spec.masks", pairs.width, limits.max_pair_bytes * 8) : absl::OkStatus();
+}
+
+namespace {
+
+constexpr size_t kMaxName = 64;
+
+// On the wire a job has only one of the two.
+absl::Status CheckOperation(const AttentionSpec& spec) {
+  const auto refuse = [](absl::string_view field, absl::string_view operation) {
+    return InvalidField("INVALID_REQUEST", field, absl::StrCat("is for ", operation, " jobs only"));
+  };
+  if (spec.operation != Operation::kForward) {
+    return spec.forward.keep_state ? refuse("spec.forward.keep_state", "forward")
+                                   : absl::OkStatus();
+  }
+  const GradientOptions& gradients = spec.gradients;
+  if (gradients.d_lse) return refuse("spec.gradients.d_lse", "gradients");
+  if (gradients.d_bias) return refuse("spec.gradients.d_bias", "gradients");
+  if (gradients.d_out_dtype != DataType::kUnspecified)
+    return refuse("spec.gradients.d_out_dtype", "gradients");
+  if (!gradients.state.empty()) return refuse("spec.gradients.state", "gradients");
+  if (gradients.release_state) return refuse("spec.gradients.release_state", "gradients");
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckState(const AttentionSpec& spec, absl::Duration max_keep) {
+  RETURN_IF_ERROR(CheckOperation(spec));
+  const absl::Duration keep = spec.forward.keep_state.value_or(max_keep);
+  if (spec.keeps_state() && (keep <= absl::ZeroDuration() || keep > max_keep)) {
+    return InvalidField(
+        "INVALID_REQUEST", "spec.forward.keep_state",
+        absl::StrCat("must be more than 0 s and at most ", absl::FormatDuration(max_keep)));
+  }
+  if (spec.keeps_state() && spec.outputs.lse_base != LseBase::kE) {
+    return InvalidField("INVALID_REQUEST", "spec.forward.keep_state",
+                        "needs lse_base e: gradients take the natural-log LSE only");
+  }
+  const std::string& state = spec.gradients.state;
+  if (state.size() > kMaxName) {
+    return InvalidField("INVALID_REQUEST", "spec.gradients.state",
+                        absl::StrCat("must have at most ", kMaxName, " characters"));
+  }
+  if (std::any_of(state.begin(), state.end(), [](char c) { return c <= 0x20 || c >= 0x7f; })) {
+    return InvalidField("INVALID_REQUEST", "spec.gradients.state",
+                        "must be printable ASCII without spaces");
+  }
+  if (spec.gradients.release_state && state.empty()) {
+    return InvalidField("INVALID_REQUEST", "spec.gradients.release_state",
+                        "needs spec.gradients.state");
+  }
+  return absl::OkStatus();
+}
+
 namespace {
 
 absl::Status CheckDtypes(const AttentionSpec& spec) {

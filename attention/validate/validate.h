@@ -73,6 +73,23 @@ int64_t IntervalsOfRow(const AttentionSpec& spec, const Limits& limits);
 // and UNIMPLEMENTED / NOT_SERVED for features that the table does not serve.
 absl::Status Validate(const AttentionSpec& spec, const Execution& execution, const Limits& limits);
 
+// The part of Validate() that bounds the cost of planning. INVALID_ARGUMENT / LIMIT_EXCEEDED, in
+// this order: classes of heads, row intervals, chunks, spans and rank pairs under stripes, cuts of
+// range lists. Chunks, spans and cuts count in each sequence that follows the mask. Requires:
+// masks, lengths and the execution's enums have passed their own checks.
+absl::Status CheckMaskCost(const AttentionSpec& spec, const Execution& execution,
+                           const Limits& limits);
+
+// The part of Validate() that checks bias and bit mask, before the sizes of tensors.
+// INVALID_ARGUMENT with SHAPE_MISMATCH, UNSUPPORTED_DTYPE, LIMIT_EXCEEDED or INVALID_MODIFIER.
+// Requires: heads and sequences have passed their own checks.
+absl::Status CheckPairInputs(const AttentionSpec& spec, const Limits& limits);
+
+// The part of Validate() that checks state. It checks, in this order, options of the other
+// operation, the time to keep state (more than 0, at most max_keep), and the name of the state
+// used. INVALID_ARGUMENT / INVALID_REQUEST. The coordinator checks that the state exists and fits.
+absl::Status CheckState(const AttentionSpec& spec, absl::Duration max_keep);
+
 }  // namespace annulus
 
 #endif  // ANNULUS_ATTENTION_VALIDATE_VALIDATE_H_

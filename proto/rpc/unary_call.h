@@ -29,7 +29,7 @@ class UnaryCall : public grpc::ServerUnaryReactor {
   void Keep(std::shared_ptr<UnaryCall> self) { self_ = std::move(self); }
 
   // The number of bytes of the request that stay until the call is over. They count with the answer
-  // (slow_reader_registry.h). Call it before End.
+  // (slow_reader_guard.h). Call it before End.
   void Holds(size_t request_bytes) { request_bytes_ = request_bytes; }
 
   // Ends the call. Called once, from any thread. With OK, the answer is sent. The call may be

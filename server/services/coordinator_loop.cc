@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
-#include "server/coordinator/planning/plan_text.h"
+#include "server/coordinator/job_view.h"
 #include "server/coordinator/state/errors.h"
 
 namespace annulus {

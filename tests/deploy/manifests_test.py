@@ -147,7 +147,7 @@ class ManifestsTest(unittest.TestCase):
         # Requests of jobs, and as much of dry runs.
         held = 2 * mib("max-request-bytes") + mib("max-inline-bytes")
         held += int(flags["max-attend-calls"]) * (4 + workers)
-        # Answers whose callers do not read them (proto/rpc/slow_reader_registry.h).
+        # Answers whose callers do not read them (proto/rpc/slow_reader_guard.h).
         held += 256 + 8192 * 10 // 1024
         limit = container["resources"]["limits"]["memory"]
         self.assertTrue(limit.endswith("Mi"), limit)

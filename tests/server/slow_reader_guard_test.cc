@@ -1,5 +1,7 @@
 // Calls of a worker's data plane whose clients are slow to read the end of the call, or never read
 // it.
+#include "proto/rpc/slow_reader_guard.h"
+
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
 
@@ -13,7 +15,6 @@
 #include "annulus/v1/data_plane.grpc.pb.h"
 #include "base/error.h"
 #include "base/steady_time.h"
-#include "proto/rpc/slow_reader_registry.h"
 #include "proto/wire/status.h"
 #include "tests/server/unread_call.h"
 #include "tests/worker/data_plane/data_plane_harness.h"

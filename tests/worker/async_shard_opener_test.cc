@@ -1,5 +1,3 @@
-#include "worker/async_shard_opener.h"
-
 #include <deque>
 #include <memory>
 #include <string>
@@ -7,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "tests/base/gate.h"
+#include "worker/shard_opener.h"
 
 namespace annulus {
 namespace {

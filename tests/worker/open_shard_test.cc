@@ -1,5 +1,3 @@
-#include "worker/open_shard.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,6 +7,7 @@
 
 #include "base/error.h"
 #include "proto/wire/convert.h"
+#include "worker/shard_opener.h"
 #include "worker/staging/memory_budget.h"
 
 namespace annulus {

@@ -10,10 +10,30 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "annulus/control/v1/control.grpc.pb.h"
+#include "base/log.h"
 #include "grpcpp/grpcpp.h"
-#include "worker/agent/connect_probe.h"
 
 namespace annulus {
+
+// Logs why a coordinator cannot be reached. The control stream waits for its connection without an
+// error, so a separate health check asks. Not thread-safe.
+class ConnectProbe {
+ public:
+  // `address` is the coordinator's name in the log.
+  ConnectProbe(std::shared_ptr<grpc::Channel> channel, std::string address);
+  ~ConnectProbe();
+
+  // Starts a health check with a timeout of 10 s, and cancels an older one. If no connection is
+  // made, logs one line of this level.
+  void Ask(LogLevel level);
+
+ private:
+  struct Question;
+
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::string address_;
+  std::shared_ptr<Question> question_;
+};
 
 // The control stream over gRPC's callback API: at most one stream at a time, one write in progress,
 // a bounded outbox. AgentState decides when to connect and what to send, and interprets commands.

@@ -20,7 +20,6 @@
 #include "worker/comm/communicator_base.h"
 #include "worker/comm/gloo_bootstrap.h"
 #include "worker/comm/gloo_context.h"
-#include "worker/comm/gloo_transfer.h"
 #include "worker/comm/message_seal.h"
 #include "worker/comm/ticker.h"
 

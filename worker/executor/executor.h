@@ -12,7 +12,6 @@
 #include "worker/comm/communicator.h"
 #include "worker/device/device.h"
 #include "worker/executor/program.h"
-#include "worker/executor/split_calls.h"
 #include "worker/executor/staging_copies.h"
 #include "worker/executor/step_binding.h"
 #include "worker/kernel/attention_kernel.h"
@@ -79,7 +78,7 @@ class Executor {
     KernelControl control;
     // Limit of each Join. Run adds `patience` to it.
     absl::Duration step_timeout = absl::Seconds(30);
-    // Limit of one kernel call (worker/executor/split_calls.h).
+    // Limit of one kernel call (worker/executor/step_binding.h).
     int64_t max_call_intervals = kMaxCallIntervals;
   };
   explicit Executor(Options options);

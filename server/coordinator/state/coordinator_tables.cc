@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "server/coordinator/state/group_family.h"
+#include "server/coordinator/state/group_table.h"
 
 namespace annulus {
 

@@ -18,7 +18,6 @@
 #include "server/coordinator/state/coordinator_options.h"
 #include "server/coordinator/state/event.h"
 #include "server/coordinator/state/fair_queue.h"
-#include "server/coordinator/state/fair_shares.h"
 #include "server/coordinator/state/group_table.h"
 #include "server/coordinator/state/job_plan.h"
 #include "server/coordinator/state/job_table.h"
@@ -100,7 +99,7 @@ struct CoordinatorTables {
 
   std::vector<Action> actions;
 
-  // Present and future groups (group_family.h).
+  // Present and future groups (group_table.h).
   std::vector<std::vector<int64_t>> Family() const;
   // True if there are as many ready workers as a job needs: min_workers, at least one.
   bool enough_workers() const;

@@ -9,11 +9,35 @@
 namespace annulus {
 namespace {
 
-// The least cost of a job, so that many tiny jobs count too.
-constexpr double kLeastRankSeconds = 1e-4;
+// Above this number of principals, the less served half of the shares counts as level.
+constexpr size_t kMaxShares = 1024;
+// Above this number, the principals without a waiting job are forgotten.
 constexpr size_t kMaxRemembered = 4096;
+// The least cost of a job and of a segment, so that many tiny ones count too.
+constexpr double kLeastRankSeconds = 1e-4;
 
 }  // namespace
+
+double FairShares::Served(const std::string& principal) const {
+  auto it = finish_.find(principal);
+  return it == finish_.end() ? level_ : std::max(level_, it->second);
+}
+
+void FairShares::Charge(const std::string& principal, double rank_seconds) {
+  level_ = Served(principal);
+  finish_[principal] = level_ + std::max(rank_seconds, kLeastRankSeconds);
+  if (finish_.size() > kMaxShares) ForgetHalf();
+}
+
+void FairShares::ForgetHalf() {
+  std::vector<double> order;
+  for (const auto& [principal, finish] : finish_) order.push_back(finish);
+  std::nth_element(order.begin(), order.begin() + order.size() / 2, order.end());
+  level_ = std::max(level_, order[order.size() / 2]);
+  for (auto it = finish_.begin(); it != finish_.end();) {
+    it = it->second <= level_ ? finish_.erase(it) : std::next(it);
+  }
+}
 
 FairQueue::Key FairQueue::KeyOf(const Entry& entry) {
   const double seconds = absl::ToDoubleSeconds(entry.submitted - absl::UnixEpoch());

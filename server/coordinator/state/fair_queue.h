@@ -1,6 +1,7 @@
 #ifndef ANNULUS_SERVER_COORDINATOR_STATE_FAIR_QUEUE_H_
 #define ANNULUS_SERVER_COORDINATOR_STATE_FAIR_QUEUE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -10,6 +11,27 @@
 #include "absl/time/time.h"
 
 namespace annulus {
+
+// Decides whose segment is next. It counts the rank-seconds that principals have been served, by
+// start-time fair queueing. A principal that was idle starts level with the others: unused service
+// is not saved up.
+class FairShares {
+ public:
+  // The service of a principal; the smallest is served next. Never decreases.
+  double Served(const std::string& principal) const;
+  // Adds rank-seconds to the service of a principal.
+  void Charge(const std::string& principal, double rank_seconds);
+
+  // The number of remembered principals. It is bounded: above a thousand, the less served half
+  // counts as level.
+  size_t size() const { return finish_.size(); }
+
+ private:
+  void ForgetHalf();
+
+  double level_ = 0;                      // Service of the principal served last, at that time.
+  std::map<std::string, double> finish_;  // Service after the latest charge.
+};
 
 // Jobs that wait for room. Principals share by deficit: the principal that has received the fewest
 // rank-seconds is served next. Over time all receive the same amount, whatever the sizes of their

@@ -6,12 +6,11 @@
 
 #include "gtest/gtest.h"
 #include "server/coordinator/state/command.h"
-#include "server/coordinator/state/command_log.h"
 #include "server/coordinator/state/fair_queue.h"
-#include "server/coordinator/state/fair_shares.h"
-#include "server/coordinator/state/group_family.h"
+#include "server/coordinator/state/group_table.h"
 #include "server/coordinator/state/memory_ledger.h"
 #include "server/coordinator/state/timers.h"
+#include "server/coordinator/state/worker_table.h"
 
 namespace annulus {
 namespace {

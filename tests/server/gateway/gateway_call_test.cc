@@ -11,7 +11,7 @@
 #include "base/steady_time.h"
 #include "client/transport/stream_pool.h"
 #include "gtest/gtest.h"
-#include "proto/rpc/slow_reader_registry.h"
+#include "proto/rpc/slow_reader_guard.h"
 #include "proto/wire/convert.h"
 #include "proto/wire/status.h"
 #include "server/gateway/inline_job.h"

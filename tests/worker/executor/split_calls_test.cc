@@ -1,11 +1,10 @@
-#include "worker/executor/split_calls.h"
-
 #include <memory>
 #include <vector>
 
 #include "attention/validate/validate.h"
 #include "gtest/gtest.h"
 #include "tests/worker/executor/executor_harness.h"
+#include "worker/executor/step_binding.h"
 #include "worker/kernel/cpu/cpu_kernel.h"
 
 namespace annulus {

@@ -1,6 +1,6 @@
-#include "server/coordinator/planning/plan_text.h"
-
 #include <gtest/gtest.h>
+
+#include "server/coordinator/job_view.h"
 
 namespace annulus {
 namespace {
