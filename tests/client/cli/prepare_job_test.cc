@@ -1,4 +1,4 @@
-#include "client/cli/ask_first.h"
+#include "client/cli/prepare_job.h"
 
 #include <optional>
 
