@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -44,8 +45,6 @@ std::string Unexpected(const CLI::App& app) {
   return text;
 }
 
-}  // namespace
-
 std::string TellUsageError(const CLI::App& app, const CLI::ParseError& error) {
   std::string text = error.what();
   const std::string flag = text.substr(0, text.find(':'));
@@ -58,8 +57,6 @@ std::string TellUsageError(const CLI::App& app, const CLI::ParseError& error) {
   }
   return EscapeForTerminal(text);
 }
-
-namespace {
 
 // `allowed` is the range as text.
 template <typename T>
@@ -88,16 +85,17 @@ constexpr Unit kUnits[] = {
     {"B", 1},
 };
 
-CLI::Option* AddAnySwitch(CLI::App* app, const Flag& flag, std::function<void(bool on)> store) {
+AddedFlag AddAnySwitch(CommandLine* app, const Flag& flag, std::function<void(bool on)> store) {
   // CLI11 accepts any number as a flag's value and fails in an undocumented way on other text.
   const auto what_is_wrong = [](const std::string& text) {
     const bool is_one = text == "true" || text == "false";
     return is_one ? std::string() : absl::StrCat("'", text, "' is not one of true|false");
   };
-  return app
-      ->add_flag_function(
-          flag.name, [store = std::move(store)](int64_t sum) { store(sum > 0); }, flag.help)
-      ->check(what_is_wrong);
+  return AddedFlag(
+      app->app()
+          ->add_flag_function(
+              flag.name, [store = std::move(store)](int64_t sum) { store(sum > 0); }, flag.help)
+          ->check(what_is_wrong));
 }
 
 std::string TextOf(const Range<int64_t>& bytes) {
@@ -170,9 +168,9 @@ bool IsEveryAddress(const std::string& host) {
   return IN6_IS_ADDR_UNSPECIFIED(&reinterpret_cast<const sockaddr_in6*>(list->ai_addr)->sin6_addr);
 }
 
-CLI::Option* AddText(CLI::App* app, const Flag& flag, const std::string& form,
-                     const std::string& initial,
-                     std::function<absl::Status(const std::string& text)> store) {
+AddedFlag AddText(CommandLine* app, const Flag& flag, const std::string& form,
+                  const std::string& initial,
+                  std::function<absl::Status(const std::string& text)> store) {
   // CLI11 expects an exception for an error; it reaches ParseCommandLine.
   auto parse = [name = flag.name, store = std::move(store)](const std::string& text) {
     const absl::Status status = store(text);
@@ -180,14 +178,14 @@ CLI::Option* AddText(CLI::App* app, const Flag& flag, const std::string& form,
       throw CLI::ValidationError(name, std::string(status.message()));
     }
   };
-  CLI::Option* option = app->add_option_function<std::string>(flag.name, parse, flag.help);
+  CLI::Option* option = app->app()->add_option_function<std::string>(flag.name, parse, flag.help);
   option->type_name(form);
   if (!initial.empty()) option->default_str(initial);
-  return option;
+  return AddedFlag(option);
 }
 
-CLI::Option* AddInteger(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value,
-                        const std::string& unit) {
+AddedFlag AddInteger(CommandLine* app, const Flag& flag, Range<int64_t> range, int64_t* value,
+                     const std::string& unit) {
   const std::string allowed = absl::StrCat(range.min, " to ", range.max, " ", unit);
   return AddText(
       app, flag, absl::StrCat("NUMBER, ", allowed), absl::StrCat(*value),
@@ -200,8 +198,8 @@ CLI::Option* AddInteger(CLI::App* app, const Flag& flag, Range<int64_t> range, i
       });
 }
 
-CLI::Option* AddDuration(CLI::App* app, const Flag& flag, Range<absl::Duration> range,
-                         absl::Duration* value) {
+AddedFlag AddDuration(CommandLine* app, const Flag& flag, Range<absl::Duration> range,
+                      absl::Duration* value) {
   const std::string allowed =
       absl::StrCat(absl::FormatDuration(range.min), " to ", absl::FormatDuration(range.max));
   return AddText(app, flag, absl::StrCat("TIME, ", allowed), absl::FormatDuration(*value),
@@ -215,7 +213,7 @@ CLI::Option* AddDuration(CLI::App* app, const Flag& flag, Range<absl::Duration> 
                  });
 }
 
-CLI::Option* AddBytes(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value) {
+AddedFlag AddBytes(CommandLine* app, const Flag& flag, Range<int64_t> range, int64_t* value) {
   return AddText(app, flag, absl::StrCat("BYTES, ", TextOf(range)), FormatBytes(*value),
                  [=](const std::string& text) -> absl::Status {
                    const absl::StatusOr<int64_t> parsed = ParseBytes(text);
@@ -224,7 +222,7 @@ CLI::Option* AddBytes(CLI::App* app, const Flag& flag, Range<int64_t> range, int
                  });
 }
 
-CLI::Option* AddBytesOrZero(CLI::App* app, const Flag& flag, Range<int64_t> range, int64_t* value) {
+AddedFlag AddBytesOrZero(CommandLine* app, const Flag& flag, Range<int64_t> range, int64_t* value) {
   const std::string allowed = absl::StrCat("0 or ", TextOf(range));
   return AddText(app, flag, absl::StrCat("BYTES, ", allowed),
                  *value == 0 ? "0" : FormatBytes(*value),
@@ -236,7 +234,7 @@ CLI::Option* AddBytesOrZero(CLI::App* app, const Flag& flag, Range<int64_t> rang
                  });
 }
 
-CLI::Option* AddAddress(CLI::App* app, const Flag& flag, std::string* value) {
+AddedFlag AddAddress(CommandLine* app, const Flag& flag, std::string* value) {
   return AddText(app, flag, "HOST:PORT", *value, [=](const std::string& text) -> absl::Status {
     const auto parsed = ParseAddress(text);
     if (parsed.ok()) *value = text;
@@ -244,8 +242,8 @@ CLI::Option* AddAddress(CLI::App* app, const Flag& flag, std::string* value) {
   });
 }
 
-CLI::Option* AddChoice(CLI::App* app, const Flag& flag, const std::vector<std::string>& choices,
-                       std::string* value) {
+AddedFlag AddChoice(CommandLine* app, const Flag& flag, const std::vector<std::string>& choices,
+                    std::string* value) {
   const std::string form = absl::StrJoin(choices, "|");
   return AddText(app, flag, form, *value, [=](const std::string& text) -> absl::Status {
     const std::string word = absl::StrReplaceAll(text, {{"_", "-"}});
@@ -257,7 +255,7 @@ CLI::Option* AddChoice(CLI::App* app, const Flag& flag, const std::vector<std::s
   });
 }
 
-CLI::Option* AddFile(CLI::App* app, const Flag& flag, std::string* value) {
+AddedFlag AddFile(CommandLine* app, const Flag& flag, std::string* value) {
   return AddText(app, flag, "[DIR/]FILE", *value, [=](const std::string& text) -> absl::Status {
     if (text.empty()) return absl::InvalidArgumentError("the file name is empty");
     *value = text;
@@ -265,19 +263,31 @@ CLI::Option* AddFile(CLI::App* app, const Flag& flag, std::string* value) {
   });
 }
 
-CLI::Option* AddFiles(CLI::App* app, const Flag& flag, std::vector<std::string>* values) {
-  const auto what_is_wrong = [](const std::string& text) {
-    return std::string(text.empty() ? "the file name is empty" : "");
+AddedFlag AddTexts(CommandLine* app, const Flag& flag, const std::string& form,
+                   std::function<absl::Status(const std::string& text)> check,
+                   std::vector<std::string>* values) {
+  const auto what_is_wrong = [check = std::move(check)](const std::string& text) {
+    return std::string(check(text).message());
   };
-  return app->add_option(flag.name, *values, flag.help)
-      ->type_name("[DIR/]FILE")
-      ->check(what_is_wrong)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  return AddedFlag(app->app()
+                       ->add_option(flag.name, *values, flag.help)
+                       ->type_name(form)
+                       ->check(what_is_wrong)
+                       ->allow_extra_args(false)
+                       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
 }
 
-CLI::Option* AddName(CLI::App* app, const Flag& flag, Range<int64_t> characters,
-                     std::string* value) {
+AddedFlag AddFiles(CommandLine* app, const Flag& flag, std::vector<std::string>* values) {
+  return AddTexts(
+      app, flag, "[DIR/]FILE",
+      [](const std::string& text) {
+        return text.empty() ? absl::InvalidArgumentError("'' is no file") : absl::OkStatus();
+      },
+      values);
+}
+
+AddedFlag AddName(CommandLine* app, const Flag& flag, Range<int64_t> characters,
+                  std::string* value) {
   const std::string form =
       absl::StrCat("NAME, ", characters.min, " to ", characters.max, " characters");
   return AddText(app, flag, form, *value, [=](const std::string& text) -> absl::Status {
@@ -292,15 +302,15 @@ CLI::Option* AddName(CLI::App* app, const Flag& flag, Range<int64_t> characters,
   });
 }
 
-CLI::Option* AddSwitch(CLI::App* app, const Flag& flag, bool* value) {
+AddedFlag AddSwitch(CommandLine* app, const Flag& flag, bool* value) {
   return AddAnySwitch(app, flag, [=](bool on) { *value = on; });
 }
 
-CLI::Option* AddSwitch(CLI::App* app, const Flag& flag, std::optional<bool>* value) {
+AddedFlag AddSwitch(CommandLine* app, const Flag& flag, std::optional<bool>* value) {
   return AddAnySwitch(app, flag, [=](bool on) { *value = on; });
 }
 
-void AddLogFlags(CLI::App* app, LogOptions* options) {
+void AddLogFlags(CommandLine* app, LogOptions* options) {
   const Flag level{"--log-level", "Lowest level of the log lines that are written"};
   AddText(app, level, "debug|info|warning|error", "info", [=](const std::string& text) {
     const absl::StatusOr<LogLevel> parsed = ParseLogLevel(text);
@@ -315,7 +325,65 @@ void AddLogFlags(CLI::App* app, LogOptions* options) {
   });
 }
 
-std::optional<int> ParseCommandLine(CLI::App* app, int argc, const char* const* argv) {
+AddedFlag& AddedFlag::Required() {
+  option_->required();
+  return *this;
+}
+AddedFlag& AddedFlag::Needs(const AddedFlag& other) {
+  option_->needs(other.option_);
+  return *this;
+}
+AddedFlag& AddedFlag::Excludes(const AddedFlag& other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+AddedFlag& AddedFlag::FromEnvironment(const std::string& name) {
+  option_->envname(name);
+  return *this;
+}
+AddedFlag& AddedFlag::HideDefault() {
+  option_->default_str("");
+  return *this;
+}
+bool AddedFlag::given() const { return option_->count() > 0; }
+std::string AddedFlag::name() const { return option_->get_name(); }
+
+CommandLine::CommandLine(const std::string& name, const std::string& about)
+    : program_(std::make_unique<CLI::App>(about, name)), app_(program_.get()) {}
+CommandLine::CommandLine(CLI::App* app) : app_(app) {}
+CommandLine::~CommandLine() = default;
+
+CommandLine* CommandLine::AddCommand(const std::string& name, const std::string& about) {
+  commands_.emplace_back(new CommandLine(app_->add_subcommand(name, about)));
+  return commands_.back().get();
+}
+
+void CommandLine::RequireCommand(const std::string& footer) {
+  app_->require_subcommand(1);
+  app_->footer(footer);
+}
+
+std::vector<std::string> CommandLine::command_names() const {
+  std::vector<std::string> names;
+  for (const auto& command : commands_) names.push_back(command->app_->get_name());
+  return names;
+}
+
+std::optional<size_t> CommandLine::given_command() const {
+  for (size_t i = 0; i < commands_.size(); ++i) {
+    if (commands_[i]->app_->parsed()) return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<AddedFlag> CommandLine::Find(const std::string& flag) const {
+  CLI::Option* const option = app_->get_option_no_throw(flag);
+  if (option == nullptr) return std::nullopt;
+  return AddedFlag(option);
+}
+
+std::optional<int> ParseCommandLine(CommandLine* command_line, int argc, const char* const* argv) {
+  CLI::App* const app = command_line->app();
   try {
     app->set_version_flag("--version", absl::StrCat(app->get_name(), " ", kVersion),
                           "Print the version and exit");

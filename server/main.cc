@@ -27,7 +27,7 @@ namespace {
 constexpr absl::Duration kDrainMargin = absl::Seconds(5);
 constexpr int kSignalExitCode = 128;  // Plus the signal's number, as in shells.
 
-void AddFlags(CLI::App* app, CoordinatorServer::Options* options) {
+void AddFlags(CommandLine* app, CoordinatorServer::Options* options) {
   CoordinatorOptions& coordinator = options->coordinator;
   AddAddress(app, {"--address", "Address for clients; port 0: any free port"}, &options->address);
   AddAddress(app, {"--control-address", "Address for workers; port 0: any free port"},
@@ -63,7 +63,7 @@ WorkerKind KindOf(const std::string& name) {
   return static_cast<WorkerKind>(std::find(names.begin(), names.end(), name) - names.begin());
 }
 
-void AddSizeFlags(CLI::App* app, CoordinatorServer::Options* options) {
+void AddSizeFlags(CommandLine* app, CoordinatorServer::Options* options) {
   AddBytes(app,
            {"--max-request-bytes",
             "Memory for the requests of all jobs that have not ended or whose state is kept, and "
@@ -98,7 +98,7 @@ void TakeCounts(const Counts& counts, CoordinatorServer::Options* options) {
   options->coordinator.kept_share = static_cast<double>(counts.kept_percent) / 100;
 }
 
-void AddCountFlags(CLI::App* app, Counts* counts) {
+void AddCountFlags(CommandLine* app, Counts* counts) {
   AddInteger(app,
              {"--max-queued-jobs", "Limit of waiting jobs; the same limit applies to dry runs"},
              {1, 100000}, &counts->queued, "jobs");
@@ -146,7 +146,7 @@ int WaitForTheEnd(CoordinatorServer& server, const sigset_t& signals, absl::Dura
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("The coordinator of Annulus, with its gateway.", "annulus-coordinator");
+  CommandLine app("annulus-coordinator", "The coordinator of Annulus, with its gateway.");
   CoordinatorServer::Options options;
   LogOptions log;
   log.component = "coordinator";

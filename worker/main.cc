@@ -13,7 +13,6 @@
 #include <tuple>
 #include <utility>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
@@ -74,7 +73,7 @@ Flags Defaults() {
   return flags;
 }
 
-void AddPlaces(CLI::App* app, Flags* flags) {
+void AddPlaces(CommandLine* app, Flags* flags) {
   WorkerOptions* worker = &flags->worker;
   AddAddress(app, {"--coordinator", "Control address of the coordinator"}, &worker->coordinator);
   AddName(app, {"--slot", "Stable name of this worker's place, unique among the workers"}, {1, 128},
@@ -111,7 +110,7 @@ void AddPlaces(CLI::App* app, Flags* flags) {
              &worker->health_address);
 }
 
-void AddSizes(CLI::App* app, Flags* flags) {
+void AddSizes(CommandLine* app, Flags* flags) {
   WorkerOptions* worker = &flags->worker;
   AddBytes(app, {"--staging-bytes", "Memory for inputs and outputs of jobs"}, {1 << 20, kTiB},
            &worker->staging_bytes);
@@ -167,7 +166,7 @@ void AddSizes(CLI::App* app, Flags* flags) {
            {0, kTiB}, &flags->link_rate);
 }
 
-void AddTimes(CLI::App* app, Flags* flags) {
+void AddTimes(CommandLine* app, Flags* flags) {
   WorkerOptions* worker = &flags->worker;
   AddDuration(app,
               {"--measure-time",
@@ -199,7 +198,7 @@ void AddTimes(CLI::App* app, Flags* flags) {
               {absl::ZeroDuration(), absl::Hours(24)}, &worker->drain_timeout);
 }
 
-void AddHopperCheck(CLI::App* app, const char* flag, const std::string& kernel,
+void AddHopperCheck(CommandLine* app, const char* flag, const std::string& kernel,
                     std::string* device) {
   AddText(app,
           {flag,
@@ -357,7 +356,7 @@ int Main(int argc, char** argv) {
   Flags flags = Defaults();
   flags.backend.hopper_check = {"/proc/self/exe", kCheckHopper};
   flags.backend.hopper_gradients_check = {"/proc/self/exe", kCheckHopperGradients};
-  CLI::App app(
+  CommandLine app(
       "Annulus worker: holds shards of attention jobs and computes them together with other "
       "workers.",
       "annulus-worker");

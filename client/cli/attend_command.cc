@@ -164,20 +164,20 @@ int Run(const Flags& flags) {
 }
 
 // True, with an error printed, if a flag repeats what the job of --handle determines.
-bool SaysTwice(const CLI::App& app, const Flags& flags) {
+bool SaysTwice(const CommandLine& app, const Flags& flags) {
   if (flags.job.handle.empty() || flags.job.or_upload) return false;
-  std::vector<const CLI::Option*> others = flags.job.spec_options;
-  others.push_back(app.get_option("--verify"));
-  for (const CLI::Option* other : others) {
-    if (other->count() == 0) continue;
+  std::vector<AddedFlag> others = flags.job.spec_options;
+  others.push_back(*app.Find("--verify"));
+  for (const AddedFlag& other : others) {
+    if (!other.given()) continue;
     std::cerr << absl::StrCat("annulus gradients: --handle without --or-upload excludes ",
-                              other->get_name(), "\n");
+                              other.name(), "\n");
     return true;
   }
   return false;
 }
 
-void AddRunFlags(CLI::App* app, const std::string& output, Flags* flags) {
+void AddRunFlags(CommandLine* app, const std::string& output, Flags* flags) {
   AddServiceFlags(app, &flags->service,
                   "Limit for reading or generating the inputs and for the job with its retries; "
                   "verification and writing are not included");
@@ -199,10 +199,10 @@ void AddRunFlags(CLI::App* app, const std::string& output, Flags* flags) {
 
 }  // namespace
 
-Command AddAttendCommand(CLI::App* program) {
+Command AddAttendCommand(CommandLine* program) {
   auto flags = std::make_shared<Flags>();
   flags->job.operation = Operation::kForward;
-  CLI::App* app = program->add_subcommand("attend", "Compute attention: output and log-sum-exp");
+  CommandLine* app = program->AddCommand("attend", "Compute attention: output and log-sum-exp");
   AddRunFlags(app,
               "output (shape of q, with the last dimension of v); lse [.., heads, tokens] (natural "
               "log, or base 2 if --lse-base or the spec sets it); max_logit and lse_rest (shape of "
@@ -220,14 +220,14 @@ Command AddAttendCommand(CLI::App* program) {
        "Time to keep the state on the workers for `gradients --handle`, at most the coordinator's "
        "--max-keep-state; 0 (default): as in the spec, else the state is not kept"},
       {absl::ZeroDuration(), absl::Hours(24)}, &flags->job.keep_for)
-      ->default_str("");
+      .HideDefault();
   return [flags] { return Run(*flags); };
 }
 
-Command AddGradientsCommand(CLI::App* program) {
+Command AddGradientsCommand(CommandLine* program) {
   auto flags = std::make_shared<Flags>();
   flags->job.operation = Operation::kGradients;
-  CLI::App* app = program->add_subcommand(
+  CommandLine* app = program->AddCommand(
       "gradients",
       "Compute the gradients dq, dk and dv. The input has q, k, v, output, lse and d_out, and "
       "optionally lse_rest and d_lse. With --handle it has d_out, and optionally d_lse");
@@ -241,22 +241,22 @@ Command AddGradientsCommand(CLI::App* program) {
        "Also write d_bias, in the shape of bias (default: as in the spec). With --handle alone it "
        "has the full shape [batch, heads, tokens, keys], not summed over broadcast dimensions"},
       &flags->job.d_bias);
-  CLI::Option* handle =
+  AddedFlag handle =
       AddName(app,
               {"--handle",
                "Use the state that this job of `attend --keep-for` keeps. The input has d_out, and "
                "optionally d_lse. All other options come from that job"},
               {1, 64}, &flags->job.handle);
-  handle->excludes("--synthetic");
+  handle.Excludes(*app->Find("--synthetic"));
   AddSwitch(app,
             {"--or-upload",
              "If the state is gone, send all tensors instead. The input, flags and --spec must be "
              "those of a job without --handle"},
             &flags->job.or_upload)
-      ->needs(handle);
+      .Needs(handle);
   AddSwitch(app, {"--release", "Release the state after the gradients are written"},
             &flags->job.release)
-      ->needs(handle);
+      .Needs(handle);
   return [flags, app] { return SaysTwice(*app, *flags) ? kExitUsage : Run(*flags); };
 }
 

@@ -31,15 +31,15 @@ int Run(const Flags& flags) {
 
 }  // namespace
 
-Command AddCancelCommand(CLI::App* program) {
+Command AddCancelCommand(CommandLine* program) {
   auto flags = std::make_shared<Flags>();
   flags->service.timeout = absl::Seconds(30);
-  CLI::App* app = program->add_subcommand(
+  CommandLine* app = program->AddCommand(
       "cancel", "Cancel a job, also a job of another caller; a job that has ended does not change");
   AddServiceFlags(app, &flags->service);
   AddName(app, {"--job", "ID of the job, as in the output of `annulus cluster`"}, {1, 64},
           &flags->job)
-      ->required();
+      .Required();
   return [flags] { return Run(*flags); };
 }
 

@@ -150,10 +150,10 @@ int Run(const Flags& flags) {
 
 }  // namespace
 
-Command AddClusterCommand(CLI::App* program) {
+Command AddClusterCommand(CommandLine* program) {
   auto flags = std::make_shared<Flags>();
   flags->service.timeout = absl::Minutes(1);
-  CLI::App* app = program->add_subcommand("cluster", "Show workers, groups, queue and jobs");
+  CommandLine* app = program->AddCommand("cluster", "Show workers, groups, queue and jobs");
   AddServiceFlags(app, &flags->service);
   AddInteger(app, {"--wait", "Wait until this number of workers is ready"}, {0, 1024}, &flags->wait,
              "workers");

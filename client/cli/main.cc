@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/command_line.h"
@@ -29,11 +28,8 @@ int CheckOutput() {
 }
 
 // CLI11 reports only that a command is missing.
-bool IsUnknown(const CLI::App& program, const std::string& word) {
-  const std::vector<const CLI::App*> all =
-      program.get_subcommands([](const CLI::App*) { return true; });
-  std::vector<std::string> names;
-  for (const CLI::App* command : all) names.push_back(command->get_name());
+bool IsUnknown(const CommandLine& program, const std::string& word) {
+  const std::vector<std::string> names = program.command_names();
   if (word.empty() || word[0] == '-') return false;
   if (std::find(names.begin(), names.end(), word) != names.end()) return false;
   std::cerr << EscapeForTerminal(absl::StrCat("annulus: unknown command '", word,
@@ -45,9 +41,8 @@ bool IsUnknown(const CLI::App& program, const std::string& word) {
 
 int Main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
-  CLI::App program("Annulus: exact attention as a service.", "annulus");
-  program.require_subcommand(1);
-  program.footer(kExitCodes);
+  CommandLine program("annulus", "Annulus: exact attention as a service.");
+  program.RequireCommand(kExitCodes);
   const std::vector<Command> commands = {AddAttendCommand(&program),  AddGradientsCommand(&program),
                                          AddReleaseCommand(&program), AddCancelCommand(&program),
                                          AddMergeCommand(&program),   AddPlanCommand(&program),
@@ -55,13 +50,10 @@ int Main(int argc, char** argv) {
                                          AddUnshardCommand(&program), AddServeCommand(&program)};
   if (argc > 1 && IsUnknown(program, argv[1])) return kExitUsage;
   if (const std::optional<int> code = ParseCommandLine(&program, argc, argv)) return *code;
-  const std::vector<CLI::App*> all = program.get_subcommands([](CLI::App*) { return true; });
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (!all[i]->parsed()) continue;
-    const int code = commands[i]();
-    return code == kExitOk ? CheckOutput() : code;
-  }
-  return kExitUsage;
+  const std::optional<size_t> given = program.given_command();
+  if (!given.has_value()) return kExitUsage;
+  const int code = commands[*given]();
+  return code == kExitOk ? CheckOutput() : code;
 }
 
 }  // namespace

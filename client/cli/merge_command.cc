@@ -110,23 +110,23 @@ absl::Status RunMerge(const Flags& flags) {
 
 }  // namespace
 
-Command AddMergeCommand(CLI::App* program) {
+Command AddMergeCommand(CommandLine* program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* app = program->add_subcommand(
-      "merge", "Merge the output and lse of the same rows over disjoint keys");
+  CommandLine* app =
+      program->AddCommand("merge", "Merge the output and lse of the same rows over disjoint keys");
   AddServiceFlags(app, &flags->service);
   AddFiles(app,
            {"--input",
             "safetensors file with output and lse as `annulus attend` writes them; give the flag "
             "once for each partial"},
            &flags->inputs)
-      ->required();
+      .Required();
   AddIgnoredTensors(app, &flags->ignored_tensors);
   AddFile(app, {"--output", "safetensors file to write: output, lse and lse_rest, F32"},
           &flags->output)
-      ->required();
+      .Required();
   AddChoice(app, {"--lse-base", "Base of the inputs' lse"}, {"e", "2"}, &flags->lse_base)
-      ->required();
+      .Required();
   AddChoice(app, {"--output-lse-base", "Base of the answer's lse"}, {"e", "2"},
             &flags->output_lse_base);
   AddChoice(app, {"--lse-layout", "Order of the dimensions of lse, in the inputs and the answer"},

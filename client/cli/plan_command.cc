@@ -132,11 +132,11 @@ int Run(const Flags& flags) {
 
 }  // namespace
 
-Command AddPlanCommand(CLI::App* program) {
+Command AddPlanCommand(CommandLine* program) {
   auto flags = std::make_shared<Flags>();
   flags->service.timeout = absl::Seconds(30);
-  CLI::App* app =
-      program->add_subcommand("plan", "Show how a job would run, and why, without running it");
+  CommandLine* app =
+      program->AddCommand("plan", "Show how a job would run, and why, without running it");
   AddServiceFlags(app, &flags->service);
   AddJobFlags(app, &flags->job);
   return [flags] { return Run(*flags); };

@@ -29,14 +29,14 @@ int Run(const Flags& flags) {
 
 }  // namespace
 
-Command AddReleaseCommand(CLI::App* program) {
+Command AddReleaseCommand(CommandLine* program) {
   auto flags = std::make_shared<Flags>();
   flags->service.timeout = absl::Seconds(30);
-  CLI::App* app = program->add_subcommand(
+  CommandLine* app = program->AddCommand(
       "release", "Release the state that a job of `attend --keep-for` keeps on the workers");
   AddServiceFlags(app, &flags->service);
   AddName(app, {"--handle", "ID of the job that keeps the state"}, {1, 64}, &flags->handle)
-      ->required();
+      .Required();
   return [flags] { return Run(*flags); };
 }
 

@@ -336,12 +336,12 @@ bool Service::Stop() {
 
 }  // namespace
 
-Command AddServeCommand(CLI::App* program) {
+Command AddServeCommand(CommandLine* program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* app =
-      program->add_subcommand("serve",
-                              "Run a coordinator and workers on this machine until Ctrl-C; prints "
-                              "`ready ADDRESS workers=N` when all are ready");
+  CommandLine* app =
+      program->AddCommand("serve",
+                          "Run a coordinator and workers on this machine until Ctrl-C; prints "
+                          "`ready ADDRESS workers=N` when all are ready");
   AddAddress(app, {"--address", "Address for clients; port 0: any free port"}, &flags->address);
   AddInteger(app, {"--workers", "Number of worker processes"}, {1, 64}, &flags->workers, "workers");
   AddText(app,
@@ -377,14 +377,14 @@ Command AddServeCommand(CLI::App* program) {
   for (const auto& [name, program, values] :
        {std::tuple("--coordinator-flag", "annulus-coordinator", &flags->coordinator_flags),
         std::tuple("--worker-flag", "every annulus-worker", &flags->worker_flags)}) {
-    app->add_option(name, *values, absl::StrCat("A flag for ", program, "; may be repeated"))
-        ->take_all()
-        ->type_name("--FLAG=VALUE")
-        ->check([](const std::string& text) {
+    AddTexts(
+        app, {name, absl::StrCat("A flag for ", program, "; may be repeated")}, "--FLAG=VALUE",
+        [](const std::string& text) {
           return absl::StartsWith(text, "--")
-                     ? ""
-                     : "'" + text + "' is not a flag: it must begin with --";
-        });
+                     ? absl::OkStatus()
+                     : absl::InvalidArgumentError(absl::StrCat("'", text, "' is no flag"));
+        },
+        values);
   }
   return [flags] {
     if (flags->device == "auto" && flags->workers > 1) {

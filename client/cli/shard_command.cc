@@ -88,9 +88,9 @@ absl::Status Unshard(const Flags& flags) {
 }
 
 // The flags of both commands.
-void AddPlanAndOutput(CLI::App* app, Flags* flags) {
-  AddFile(app, {"--plan", "Output file of `annulus plan --json`"}, &flags->plan)->required();
-  AddFile(app, {"--output", "safetensors file to write"}, &flags->output)->required();
+void AddPlanAndOutput(CommandLine* app, Flags* flags) {
+  AddFile(app, {"--plan", "Output file of `annulus plan --json`"}, &flags->plan).Required();
+  AddFile(app, {"--output", "safetensors file to write"}, &flags->output).Required();
   AddTensorLayout(app,
                   "the whole q, k, v, output and gradients (in a shard: [heads, tokens, dim] if "
                   "heads come before tokens, else [tokens, heads, dim])",
@@ -107,9 +107,9 @@ Command Runs(absl::Status (*run)(const Flags&), std::shared_ptr<Flags> flags) {
 
 }  // namespace
 
-Command AddShardCommand(CLI::App* program) {
+Command AddShardCommand(CommandLine* program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* app = program->add_subcommand(
+  CommandLine* app = program->AddCommand(
       "shard",
       "Extract one rank's rows of a plan from the tensors of a file; makes no call to the service");
   AddPlanAndOutput(app, flags.get());
@@ -118,26 +118,26 @@ Command AddShardCommand(CLI::App* program) {
            "safetensors file with q, k, v, output, d_out, dq, dk, dv ([tokens, heads, dim]), lse, "
            "lse_rest, max_logit, d_lse or lse_offset ([heads, tokens]), or [batch, …] of each"},
           &flags->input)
-      ->required();
+      .Required();
   AddIgnoredTensors(app, &flags->ignored_tensors);
   AddInteger(app, {"--rank", "Rank whose rows are taken"}, {0, Limits().max_world_size - 1},
              &flags->rank, "rank")
-      ->default_str("")
-      ->required();
+      .HideDefault()
+      .Required();
   return Runs(Shard, std::move(flags));
 }
 
-Command AddUnshardCommand(CLI::App* program) {
+Command AddUnshardCommand(CommandLine* program) {
   auto flags = std::make_shared<Flags>();
-  CLI::App* app = program->add_subcommand(
-      "unshard", "Join the rows of all ranks: the inverse of `annulus shard`");
+  CommandLine* app =
+      program->AddCommand("unshard", "Join the rows of all ranks: the inverse of `annulus shard`");
   AddPlanAndOutput(app, flags.get());
   AddFiles(app,
            {"--input",
             "safetensors file that `annulus shard` wrote; give the flag once for each rank, in the "
             "order of the ranks"},
            &flags->inputs)
-      ->required();
+      .Required();
   AddInteger(
       app,
       {"--batch",

@@ -43,7 +43,7 @@ class CommandLineTest : public testing::Test {
     return code.value_or(-1);
   }
 
-  CLI::App app_;
+  CommandLine app_;
   int64_t threads_ = 2;
   absl::Duration lease_ = absl::Seconds(5);
   int64_t staging_ = int64_t{64} << 20;
@@ -191,7 +191,7 @@ TEST_F(CommandLineTest, SaysWhatWasMeant) {
 
 TEST_F(CommandLineTest, SaysWhatWasMeantByACommandsFlag) {
   std::string text;
-  AddFile(app_.add_subcommand("read"), {"--source", "What to read"}, &text);
+  AddFile(app_.AddCommand("read", "Read a file"), {"--source", "What to read"}, &text);
   EXPECT_EQ(Parse({"read", "--suorce", "x"}), kUsageExitCode);
   EXPECT_THAT(error_, HasSubstr("not expected: --suorce x; did you mean --source? (see"));
 }

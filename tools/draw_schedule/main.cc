@@ -16,7 +16,7 @@ struct Flags {
   std::string documented;
 };
 
-void AddFlags(CLI::App* app, Flags* flags) {
+void AddFlags(CommandLine* app, Flags* flags) {
   AddChoice(app, {"--strategy", "What moves"},
             {"ring-pass-kv", "all-gather-kv", "rotate-kv", "halo", "ring-pass-q", "ulysses",
              "ulysses-ring", "double-ring", "tree"},
@@ -35,9 +35,10 @@ void AddFlags(CLI::App* app, Flags* flags) {
              {0, 16}, &flags->ulysses_degree, "ranks");
   AddInteger(app, {"--inner-ring-degree", "Ranks of an inner ring; 0: the first that fits"},
              {0, 16}, &flags->inner_ring_degree, "ranks");
-  app->add_option(
-      "--documented", flags->documented,
-      "Folder into which all pictures of docs/explanation/strategies.md are drawn instead");
+  AddFile(app,
+          {"--documented",
+           "Folder into which all pictures of docs/explanation/strategies.md are drawn instead"},
+          &flags->documented);
   AddInteger(app, {"--stripe", "A stripe of the striped layout"}, {1, 4096}, &flags->stripe,
              "rows");
 }
@@ -57,7 +58,7 @@ int DrawDocumented(const std::string& folder) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Draws an attention schedule from its data.", "draw_schedule");
+  CommandLine app("draw_schedule", "Draws an attention schedule from its data.");
   AddFlags(&app, &flags);
   if (const std::optional<int> code = ParseCommandLine(&app, argc, argv); code.has_value()) {
     return *code;

@@ -113,7 +113,7 @@ absl::Status SetWindow(const WindowFlag& window, v1::AttentionSpec* spec) {
   return absl::OkStatus();
 }
 
-CLI::Option* AddWindow(CLI::App* app, std::optional<WindowFlag>* window) {
+AddedFlag AddWindow(CommandLine* app, std::optional<WindowFlag>* window) {
   return AddText(app,
                  {"--window",
                   "Sliding window: a query sees LEFT keys before its position and RIGHT keys after "
@@ -123,7 +123,7 @@ CLI::Option* AddWindow(CLI::App* app, std::optional<WindowFlag>* window) {
                  [window](const std::string& text) { return StoreWindow(text, window); });
 }
 
-CLI::Option* AddDropout(CLI::App* app, std::optional<Dropout>* dropout) {
+AddedFlag AddDropout(CommandLine* app, std::optional<Dropout>* dropout) {
   return AddText(app,
                  {"--dropout",
                   "Drop each weight with probability RATE, at least 0 and below 1; SEED of the "
@@ -132,7 +132,7 @@ CLI::Option* AddDropout(CLI::App* app, std::optional<Dropout>* dropout) {
                  [dropout](const std::string& text) { return StoreDropout(text, dropout); });
 }
 
-CLI::Option* AddArithmetic(CLI::App* app, std::string* arithmetic) {
+AddedFlag AddArithmetic(CommandLine* app, std::string* arithmetic) {
   return AddChoice(app,
                    {"--arithmetic",
                     "Multiplication of fp32 numbers; bf16x3: with 17 bits, faster, only on CPUs "
@@ -140,7 +140,7 @@ CLI::Option* AddArithmetic(CLI::App* app, std::string* arithmetic) {
                    {"of-type", "bf16x3"}, arithmetic);
 }
 
-CLI::Option* AddDeterministic(CLI::App* app, std::optional<bool>* deterministic) {
+AddedFlag AddDeterministic(CommandLine* app, std::optional<bool>* deterministic) {
   return AddSwitch(app,
                    {"--deterministic",
                     "Compute the same bits for any number of workers, for one kernel path, layout "
@@ -150,9 +150,9 @@ CLI::Option* AddDeterministic(CLI::App* app, std::optional<bool>* deterministic)
 
 }  // namespace
 
-std::vector<const CLI::Option*> AddSpecFlags(CLI::App* app, std::optional<Operation> operation,
-                                             SpecFlags* flags) {
-  std::vector<const CLI::Option*> options;
+std::vector<AddedFlag> AddSpecFlags(CommandLine* app, std::optional<Operation> operation,
+                                    SpecFlags* flags) {
+  std::vector<AddedFlag> options;
   options.push_back(AddChoice(app,
                               {"--mask", "Mask of the scores; default: as in the spec, else full"},
                               {"full", "causal", "causal-top-left"}, &flags->mask));
@@ -290,7 +290,7 @@ Execution ExecutionOf(const JobFlags& flags) {
   return execution;
 }
 
-void AddExecutionFlags(CLI::App* app, JobFlags* flags) {
+void AddExecutionFlags(CommandLine* app, JobFlags* flags) {
   AddChoice(app,
             {"--strategy", "Strategy by which workers share the work; auto: the fastest that fits"},
             NamesOf<Strategy>(StrategyName), &flags->strategy);
@@ -329,7 +329,7 @@ void AddExecutionFlags(CLI::App* app, JobFlags* flags) {
 
 }  // namespace
 
-CLI::Option* AddIgnoredTensors(CLI::App* app, std::vector<std::string>* names) {
+AddedFlag AddIgnoredTensors(CommandLine* app, std::vector<std::string>* names) {
   return AddText(
       app,
       {"--ignore-tensors",
@@ -337,18 +337,18 @@ CLI::Option* AddIgnoredTensors(CLI::App* app, std::vector<std::string>* names) {
       "NAME[,NAME…]", "", [names](const std::string& text) { return StoreNames(text, names); });
 }
 
-void AddJobFlags(CLI::App* app, JobFlags* flags) {
-  CLI::Option* input = AddFile(
+void AddJobFlags(CommandLine* app, JobFlags* flags) {
+  AddedFlag input = AddFile(
       app,
       {"--input",
        "safetensors file with q, k and v: [tokens, heads, dim] or [batch, tokens, heads, dim] of "
        "F32, F16 or BF16. Optional: lse_offset (shape of lse); bias and mask (BOOL or U8): [heads, "
        "tokens, keys] or [batch, heads, tokens, keys], where each dimension but the last may be 1"},
       &flags->input);
-  AddIgnoredTensors(app, &flags->ignored_tensors)->needs(input);
+  AddIgnoredTensors(app, &flags->ignored_tensors).Needs(input);
   AddTensorLayout(app, "q, k, v, output and their gradients, in the input and the output",
                   &flags->tensor_layout)
-      ->needs(input);
+      .Needs(input);
   AddText(app,
           {"--synthetic",
            "Generate the inputs instead of reading a file, for example 1,4096,4096,8,2,128,bf16,1"},
@@ -358,8 +358,8 @@ void AddJobFlags(CLI::App* app, JobFlags* flags) {
             if (parsed.ok()) flags->synthetic = *parsed;
             return parsed.status();
           })
-      ->excludes(input);
-  CLI::Option* spec_file =
+      .Excludes(input);
+  AddedFlag spec_file =
       AddFile(app,
               {"--spec",
                "File with an AttentionSpec as proto3 JSON; absent fields are taken from the input"},

@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "annulus/v1/jobs.pb.h"
 #include "annulus/v1/types.pb.h"
 #include "attention/spec/spec.h"
+#include "base/command_line.h"
 #include "client/cli/files/attend_job.h"
 
 namespace annulus {
@@ -35,8 +35,8 @@ struct SpecFlags {
 };
 
 // Adds the flags and returns their options. There is no --lse-base if `operation` is gradients.
-std::vector<const CLI::Option*> AddSpecFlags(CLI::App* app, std::optional<Operation> operation,
-                                             SpecFlags* flags);
+std::vector<AddedFlag> AddSpecFlags(CommandLine* app, std::optional<Operation> operation,
+                                    SpecFlags* flags);
 
 // Replaces a field of the spec for each flag that is set. INVALID_ARGUMENT / BAD_SPEC for a window
 // if the spec has several masks, or a mask for some heads only: the flag does not select a mask.
@@ -67,12 +67,12 @@ struct JobFlags {
   bool bf16_partials = false;
   int64_t priority = 0;
   // The program's options --spec and those that replace fields of the spec.
-  std::vector<const CLI::Option*> spec_options;
+  std::vector<AddedFlag> spec_options;
 };
 // Adds the flags for flags->operation.
-void AddJobFlags(CLI::App* app, JobFlags* flags);
+void AddJobFlags(CommandLine* app, JobFlags* flags);
 // Adds --ignore-tensors, for commands that refuse tensors with unknown names.
-CLI::Option* AddIgnoredTensors(CLI::App* app, std::vector<std::string>* names);
+AddedFlag AddIgnoredTensors(CommandLine* app, std::vector<std::string>* names);
 
 // The requested job, without the bytes of its tensors.
 struct JobRequest {

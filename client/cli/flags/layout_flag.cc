@@ -7,7 +7,7 @@
 
 namespace annulus {
 
-CLI::Option* AddTensorLayout(CLI::App* app, const std::string& of, std::string* name) {
+AddedFlag AddTensorLayout(CommandLine* app, const std::string& of, std::string* name) {
   std::string named;
   std::vector<std::string> choices = {"auto"};
   for (const std::string& each : TensorLayoutNames()) {

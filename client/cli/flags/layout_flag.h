@@ -4,13 +4,13 @@
 #include <optional>
 #include <string>
 
-#include "CLI/CLI.hpp"
+#include "base/command_line.h"
 #include "client/cli/files/tensor_layout.h"
 
 namespace annulus {
 
 // Adds --tensor-layout for the tensors `of`: "auto" (the default) or the name of a layout.
-CLI::Option* AddTensorLayout(CLI::App* app, const std::string& of, std::string* name);
+AddedFlag AddTensorLayout(CommandLine* app, const std::string& of, std::string* name);
 // The layout with this name; nothing for "auto".
 std::optional<TensorLayout> TensorLayoutOf(const std::string& name);
 

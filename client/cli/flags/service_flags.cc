@@ -4,9 +4,9 @@
 
 namespace annulus {
 
-void AddServiceFlags(CLI::App* app, ServiceFlags* flags, const std::string& time) {
+void AddServiceFlags(CommandLine* app, ServiceFlags* flags, const std::string& time) {
   AddAddress(app, {"--address", "Address of the coordinator's client port"}, &flags->address)
-      ->envname("ANNULUS_ADDRESS");
+      .FromEnvironment("ANNULUS_ADDRESS");
   AddDuration(app, {"--timeout", time}, {absl::Milliseconds(1), absl::Hours(24)}, &flags->timeout);
   AddSwitch(app, {"--json", "Write the answer as JSON to standard output"}, &flags->json);
 }

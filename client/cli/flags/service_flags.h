@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/time/time.h"
+#include "base/command_line.h"
 #include "client/client.h"
 
 namespace annulus {
@@ -16,7 +16,7 @@ struct ServiceFlags {
   bool json = false;
 };
 // `time` is the help text of --timeout.
-void AddServiceFlags(CLI::App* app, ServiceFlags* flags,
+void AddServiceFlags(CommandLine* app, ServiceFlags* flags,
                      const std::string& time = "Limit for the whole command, retries included");
 
 ClientOptions ClientOptionsOf(const ServiceFlags& flags);
