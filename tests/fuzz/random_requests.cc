@@ -125,14 +125,18 @@ void AddOptions(Draw* draw, v1::AttentionSpec* spec) {
 v1::Execution AnyExecution(Draw* draw) {
   v1::Execution execution;
   if (!draw->OneIn(3))
-    execution.set_strategy(static_cast<v1::Execution::Strategy>(draw->Below(10)));
-  if (!draw->OneIn(3)) execution.set_layout(static_cast<v1::Execution::Layout>(draw->Below(6)));
+    execution.set_strategy(
+        static_cast<v1::Execution::Strategy>(draw->Below(v1::Execution::Strategy_ARRAYSIZE)));
+  if (!draw->OneIn(3))
+    execution.set_layout(
+        static_cast<v1::Execution::Layout>(draw->Below(v1::Execution::Layout_ARRAYSIZE)));
   execution.set_world_size(static_cast<int32_t>(draw->OneIn(12) ? draw->Below(9) : draw->Below(5)));
   if (draw->OneIn(12)) execution.set_ulysses_degree(static_cast<int32_t>(draw->Below(5)));
   if (draw->OneIn(12)) execution.set_ring_degree(static_cast<int32_t>(draw->Below(5)));
   if (draw->OneIn(16)) execution.set_inner_ring_degree(static_cast<int32_t>(draw->Below(5)));
   if (draw->OneIn(12))
-    execution.set_head_deal(static_cast<v1::Execution::HeadDeal>(draw->Below(3)));
+    execution.set_head_deal(
+        static_cast<v1::Execution::HeadDeal>(draw->Below(v1::Execution::HeadDeal_ARRAYSIZE)));
   const bool sends_partials = execution.strategy() == v1::Execution::STRATEGY_RING_PASS_Q ||
                               execution.strategy() == v1::Execution::STRATEGY_TREE;
   if (draw->OneIn(sends_partials ? 2 : 30)) execution.set_bf16_partials(true);

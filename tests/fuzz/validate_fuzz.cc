@@ -118,8 +118,8 @@ AttentionSpec RandomSpec(FuzzedDataProvider& data) {
 
 Execution RandomExecution(FuzzedDataProvider& data) {
   Execution execution;
-  execution.strategy = Value(data, Strategy::kHalo);
-  execution.layout = Value(data, Layout::kZigzagPerSequence);
+  execution.strategy = Value(data, kLastStrategy);
+  execution.layout = Value(data, kLastLayout);
   execution.world_size = Number<int32_t>(data, -1, 65);
   execution.ulysses_degree = Number<int32_t>(data, -1, 9);
   execution.ring_degree = Number<int32_t>(data, -1, 9);
@@ -183,9 +183,9 @@ AttentionSpec RightSpec(FuzzedDataProvider& data) {
 Execution RightExecution(FuzzedDataProvider& data) {
   Execution execution;
   execution.strategy =
-      static_cast<Strategy>(data.ConsumeIntegralInRange<int>(0, static_cast<int>(Strategy::kHalo)));
-  execution.layout = static_cast<Layout>(
-      data.ConsumeIntegralInRange<int>(0, static_cast<int>(Layout::kZigzagPerSequence)));
+      static_cast<Strategy>(data.ConsumeIntegralInRange<int>(0, static_cast<int>(kLastStrategy)));
+  execution.layout =
+      static_cast<Layout>(data.ConsumeIntegralInRange<int>(0, static_cast<int>(kLastLayout)));
   execution.world_size = data.ConsumeIntegralInRange<int>(0, 64);
   execution.priority = data.ConsumeIntegralInRange<int>(-10, 10);
   if (execution.layout == Layout::kStriped) execution.stripe = data.ConsumeIntegralInRange(0, 9);

@@ -37,11 +37,11 @@ TEST(SpecTest, DefaultsFollowTheFieldsTheyStandFor) {
 }
 
 TEST(SpecTest, EveryNameParsesBackInAnySpelling) {
-  for (int i = 0; i <= static_cast<int>(Strategy::kHalo); ++i) {
+  for (int i = 0; i <= static_cast<int>(kLastStrategy); ++i) {
     const Strategy strategy = static_cast<Strategy>(i);
     EXPECT_EQ(ParseStrategy(StrategyName(strategy)), strategy);
   }
-  for (int i = 0; i <= static_cast<int>(Layout::kZigzagPerSequence); ++i) {
+  for (int i = 0; i <= static_cast<int>(kLastLayout); ++i) {
     const Layout layout = static_cast<Layout>(i);
     EXPECT_EQ(ParseLayout(LayoutName(layout)), layout);
   }

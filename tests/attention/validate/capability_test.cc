@@ -45,10 +45,10 @@ TEST(CapabilityTest, RowsAreWellFormedAndUnique) {
 TEST(CapabilityTest, EveryEnumValueHasItsRow) {
   std::set<std::string> names;
   for (const Capability& row : CapabilityTable()) names.insert(row.feature);
-  for (int i = 0; i <= static_cast<int>(Strategy::kHalo); ++i) {
+  for (int i = 0; i <= static_cast<int>(kLastStrategy); ++i) {
     EXPECT_TRUE(names.count("strategy/" + std::string(StrategyName(static_cast<Strategy>(i)))));
   }
-  for (int i = 0; i <= static_cast<int>(Layout::kZigzagPerSequence); ++i) {
+  for (int i = 0; i <= static_cast<int>(kLastLayout); ++i) {
     EXPECT_TRUE(names.count("layout/" + std::string(LayoutName(static_cast<Layout>(i)))));
   }
   for (int i = 1; i <= static_cast<int>(DataType::kFp8E4m3); ++i) {
@@ -234,7 +234,7 @@ TEST(CapabilityTest, PartialsInBf16AreServedWhereTheyTravel) {
     const absl::Status status = CheckServed(spec, execution);
     return status.ok() ? std::string() : DetailOf(status).metadata["features"];
   };
-  for (int i = 0; i <= static_cast<int>(Strategy::kHalo); ++i) {
+  for (int i = 0; i <= static_cast<int>(kLastStrategy); ++i) {
     execution.strategy = static_cast<Strategy>(i);
     const bool may = execution.strategy == Strategy::kAuto || SendsPartials(execution.strategy);
     EXPECT_EQ(refused(), may ? "" : "bf16-partials/strategy") << StrategyName(execution.strategy);
