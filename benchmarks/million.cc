@@ -33,7 +33,7 @@ constexpr int32_t kDim = 128;
 constexpr int64_t kWindow = 4096;
 constexpr int64_t kSampledRows = 24;
 constexpr int64_t kPackedBytes = int64_t{64}  // Memory in addition to a plan's peak
-                                              // (docs/explanation/architecture.md).
+                                              // (docs/explanation/kernels.md, "Memory").
                                  << 20;
 
 // The value of `field` in /proc/PID/status, in bytes.
