@@ -14,7 +14,7 @@ class Rounds:
 
     def __init__(self, name, *arguments, in_runfiles=False):
         self.name = f"{name}_rounds"
-        program = os.path.join(os.environ["ANNULUS_BENCH_BIN"], "tests", "bench", self.name)
+        program = os.path.join(os.environ["ANNULUS_BENCH_BIN"], "benchmarks", self.name)
         folder = program + ".runfiles/annulus" if in_runfiles else None
         self.process = subprocess.Popen([program, *arguments], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

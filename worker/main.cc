@@ -268,7 +268,7 @@ sigset_t BlockSignals() {
 }
 
 // True if SIGTERM or SIGINT is pending. Leaves it pending.
-bool ToldToEnd() {
+bool StopRequested() {
   sigset_t waiting;
   sigemptyset(&waiting);
   sigpending(&waiting);
@@ -283,7 +283,7 @@ absl::Status MakeReady(Flags* flags) {
   options.threads = static_cast<int>(flags->threads);
   options.link_rate = flags->link_rate;
   options.time = flags->measure_time;
-  options.told_to_end = ToldToEnd;
+  options.stop_requested = StopRequested;
   ASSIGN_OR_RETURN(flags->worker.rates, MeasureStartRates(flags->worker.engine, options));
   return absl::OkStatus();
 }
@@ -308,7 +308,7 @@ int Run(Flags flags) {
   }
   LimitCallbackThreads();
   const absl::Status ready = MakeReady(&flags);
-  if ((ready.ok() || absl::IsCancelled(ready)) && ToldToEnd()) {
+  if ((ready.ok() || absl::IsCancelled(ready)) && StopRequested()) {
     LogInfo(kNoJob, "ended by a signal before it was ready");
     return 0;
   }
@@ -357,9 +357,9 @@ int Main(int argc, char** argv) {
   flags.backend.hopper_check = {"/proc/self/exe", kCheckHopper};
   flags.backend.hopper_gradients_check = {"/proc/self/exe", kCheckHopperGradients};
   CommandLine app(
+      "annulus-worker",
       "Annulus worker: holds shards of attention jobs and computes them together with other "
-      "workers.",
-      "annulus-worker");
+      "workers.");
   AddPlaces(&app, &flags);
   AddSizes(&app, &flags);
   AddTimes(&app, &flags);

@@ -84,8 +84,8 @@ class IntervalPieces {
   int64_t EndOf(int64_t piece) const {
     return piece + 1 < pieces() ? pieces_[piece + 1].begin : q_len_;
   }
-  template <typename Fn>
   // Calls fn(part) in row order until it returns false.
+  template <typename Fn>
   void ForEachPart(Interval rows, Fn fn) const;
   // Calls fn(keys) for the keys that each part, or each whole block, sees, until fn returns false.
   template <typename Fn>

@@ -37,8 +37,9 @@ absl::StatusOr<std::vector<RankSchedule>> MakeGroupSchedules(const ScheduleReque
 // peers.
 bool ResultsTravel(const AttentionSpec& spec, const Execution& execution);
 
-// Bytes of device memory behind a rank's arena. Ranks that send results report there to one another
-// whether they have theirs: one byte per rank. 0 if no results travel.
+// Bytes of device memory behind a rank's arena: one byte per rank, or 0 if no results travel
+// (ResultsTravel). After the last step each rank sends its byte to all others. The byte says
+// whether the rank's result is valid.
 int64_t VerdictBytes(const AttentionSpec& spec, const Execution& execution, int32_t world_size);
 
 // The version of the schedule rules; workers and coordinator must agree on it. Increment it when

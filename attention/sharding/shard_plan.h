@@ -78,7 +78,7 @@ inline constexpr int64_t kMaxFoldStripes = 256;
 // - striped: stripes of `stripe` rows; rank i mod W has stripe i
 // - zigzag per sequence: zigzag inside each sequence; a rank's rows run sequence by sequence
 // - by area: blocks of both tensors together, assigned so that all ranks have about as many visible
-//   pairs (attention/sharding/shard_plan.h)
+//   pairs (PartitionByArea, AssignByArea)
 //
 // The last two cut at sequence ends; with a granule above 1 each cut moves down to a multiple.
 //

@@ -13,7 +13,10 @@
 
 namespace annulus {
 
-// The operation of a job. Mirrors the operations of annulus.v1.AttentionSpec without protobuf.
+// An attention request: mirrors annulus.v1.AttentionSpec without protobuf. Nothing here is checked;
+// Validate() in attention/validate/validate.h is the only validator.
+
+// The operation of a job.
 enum class Operation : uint8_t { kForward = 0, kGradients = 1 };
 struct ForwardOptions {
   // How long the workers keep the state for gradients jobs. Absent: they do not keep it.
@@ -27,9 +30,6 @@ struct GradientOptions {
   std::string state;  // The forward job whose kept state lends the other inputs; empty: none.
   bool release_state = false;  // True if the state is released after this job.
 };
-
-// An attention request: mirrors annulus.v1.AttentionSpec without protobuf. Nothing here is checked;
-// Validate() in attention/validate/validate.h is the only validator.
 
 // One range of a range list: query rows [q_begin, q_end) × key rows [k_begin, k_end), both rows of
 // a sequence. docs/reference/numerics.md, "Masks" defines the kinds.
@@ -120,8 +120,8 @@ struct AttentionSpec {
   int32_t head_dim = 0, head_dim_v = 0;
   std::vector<Sequence> sequences;
   std::optional<double> scale;  // Absent: 1/sqrt(head_dim). Zero and negative values count.
-  std::vector<Mask> masks;      // None: full. One without query_heads: for all sequences.
-  int32_t bit_mask_heads = 1;   // q_heads, or 1 if all query heads share the bit mask.
+  std::vector<Mask> masks;     // Empty: every key is visible. Groups: attention/mask/mask_groups.h.
+  int32_t bit_mask_heads = 1;  // q_heads, or 1 if all query heads share the bit mask.
   Operation operation = Operation::kForward;
   ForwardOptions forward;
   GradientOptions gradients;

@@ -28,8 +28,8 @@ namespace annulus {
 //    (AwaitsEndOfCall()).
 // 2. release_state, and the end is an error: the rows are the answer, with the error in
 //    AttendResult::release_unconfirmed (StandsUnconfirmed()).
-// 3. keep_state, and the end is UNAVAILABLE: StateHandoffCall asks the coordinator what became of
-//    the job. ResolveUnconfirmedJob() chooses the step:
+// 3. keep_state, and the end is UNAVAILABLE: StateHandoffCall gets the job from the coordinator.
+//    ResolveUnconfirmedJob() chooses the step:
 //
 //   GetJob or CancelJob answers      all rows here   not all rows here
 //   the job has not ended            kCancel         kCancel
@@ -55,8 +55,8 @@ bool MayBeJoined(const v1::RunJobRequest& request);
 //   are wrong.
 bool StandsUnconfirmed(const AttentionSpec& spec, const absl::Status& error);
 
-// True if a job with keep_state may have left a state that no client knows: its call ended with
-// `error`, and StateHandoffCall must ask.
+// True if a job with keep_state may have left a state whose id no client has: its call ended with
+// `error`, and StateHandoffCall must get the job from the coordinator.
 bool KeptStateIsUnknown(const AttentionSpec& spec, const absl::Status& error);
 
 // True if `status` means that the state that a gradients job named is gone: NOT_FOUND with

@@ -12,7 +12,7 @@ namespace annulus {
 // left now. Thread-safe.
 
 // The present time of day. absl::Now() counts cycles between its readings of the clock. After
-// somebody sets the clock, it follows only seconds later, and gRPC would see deadlines that have
+// the clock is set, it follows only seconds later, and gRPC would receive deadlines that have
 // passed.
 inline absl::Time TimeOfDayNow() { return absl::FromChrono(std::chrono::system_clock::now()); }
 

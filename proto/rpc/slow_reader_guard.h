@@ -14,9 +14,39 @@
 
 namespace annulus {
 
-// Calls whose callers have not read all that waits for them; most of these calls have ended. Calls
-// whose peer reads finish at once. Above the limit, the calls that have waited longest are
-// cancelled. Thread-safe.
+// How long the end of a call waits for a caller that does not read, in addition to ReadingTime.
+inline constexpr absl::Duration kSlowReaderPatience = absl::Seconds(10);
+
+// The time that a caller may take to read `bytes`: one second per 64 KiB.
+absl::Duration ReadingTime(size_t bytes);
+
+// Cancels a server's call whose peer does not read. gRPC sends the end of a call after its last
+// write, which waits for the peer. Thread-safe.
+class SlowReaderGuard {
+ public:
+  // `context` stays valid until Over().
+  explicit SlowReaderGuard(grpc::CallbackServerContext* context);
+  ~SlowReaderGuard();
+
+  // Cancels the call after `patience` if it is not over by then. The call is cancelled earlier if
+  // too many calls wait (SlowReaderRegistry); `bytes` is its part of what waits. Only the first
+  // Begin has an effect.
+  void Begin(absl::Duration patience, size_t bytes = 0);
+  // For a call that continues, before Begin: `bytes` wait for its caller. The call is cancelled
+  // only if too many calls wait. 0: nothing waits. Not concurrently with Begin.
+  void Waits(size_t bytes);
+  // Called from the reactor's OnDone. The call is not accessed any more.
+  void Over();
+
+ private:
+  struct State;
+  void Count(size_t bytes);
+  const std::shared_ptr<State> state_;
+};
+
+// The calls with answers that the peer has not read. The handlers of most have ended; gRPC keeps
+// the call until the peer reads. A call whose peer reads finishes at once. Above the limits, the
+// calls that have waited longest are cancelled. Thread-safe.
 class SlowReaderRegistry {
  public:
   struct Limits {
@@ -54,36 +84,6 @@ class SlowReaderRegistry {
   std::map<uint64_t, Call> calls_ GUARDED_BY(mutex_);  // In the order in which they began to wait.
   size_t bytes_ GUARDED_BY(mutex_) = 0;
   uint64_t last_ GUARDED_BY(mutex_) = 0;
-};
-
-// How long the end of a call waits for a caller that does not read, in addition to ReadingTime.
-inline constexpr absl::Duration kSlowReaderPatience = absl::Seconds(10);
-
-// The time that a caller may take to read `bytes`: one second per 64 KiB.
-absl::Duration ReadingTime(size_t bytes);
-
-// Cancels a server's call whose peer does not read. gRPC sends the end of a call after its last
-// write, which waits for the peer. Thread-safe.
-class SlowReaderGuard {
- public:
-  // `context` stays valid until Over().
-  explicit SlowReaderGuard(grpc::CallbackServerContext* context);
-  ~SlowReaderGuard();
-
-  // Cancels the call after `patience` if it is not over by then. The call is cancelled earlier if
-  // too many calls wait (slow_reader_guard.h); `bytes` is its part of what waits. Only the first
-  // Begin has an effect.
-  void Begin(absl::Duration patience, size_t bytes = 0);
-  // For a call that continues, before Begin: `bytes` wait for its caller. The call is cancelled
-  // only if too many calls wait. 0: nothing waits. Not concurrently with Begin.
-  void Waits(size_t bytes);
-  // Called from the reactor's OnDone. The call is not accessed any more.
-  void Over();
-
- private:
-  struct State;
-  void Count(size_t bytes);
-  const std::shared_ptr<State> state_;
 };
 
 }  // namespace annulus

@@ -5,8 +5,11 @@
 
 namespace annulus {
 
-// Admission of jobs to the queue. A refused job leaves no trace. Errors of RunJob, in the order of
-// checks:
+// Admission of jobs to the queue. A job that OnRunJob refuses leaves no trace. A job whose plan is
+// made outside the event is added first, as QUEUED; OnPlanned may end it as FAILED.
+//
+// Errors of RunJob, in the order of checks. CoordinatorLoop::PostMail (DRAINING, QUEUE_FULL) comes
+// before them:
 // - a job with the same request_id runs: RESOURCE_EXHAUSTED / TOO_MANY_CALLS, ALREADY_EXISTS /
 //   REQUEST_ID_REUSED, RESOURCE_EXHAUSTED / QUEUE_FULL; otherwise the call joins that job;
 // - UNAVAILABLE / DRAINING, NO_WORKERS, STARTING;

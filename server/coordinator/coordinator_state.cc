@@ -61,7 +61,7 @@ void StartDrain(CoordinatorTables& tables) {
 
 struct Dispatcher {
   CoordinatorTables& tables;
-  void operator()(const event::WorkerSaid& e) { OnWorkerSaid(tables, e); }
+  void operator()(const event::WorkerReported& e) { OnWorkerReported(tables, e); }
   void operator()(const event::WorkerGone& e) { OnWorkerGone(tables, e.connection); }
   void operator()(const event::RunJob& e) { OnRunJob(tables, e); }
   void operator()(const event::PlanJob& e) { OnPlanJob(tables, e); }

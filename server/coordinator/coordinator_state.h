@@ -30,9 +30,9 @@ struct CoordinatorTables;
 //   ReleaseLeaving (worker_transitions.h).
 // - AnnounceJobs, ForgetJobs, UpdateReadiness and StopIfDrained run once at the end.
 //
-// Life of a worker (worker_transitions.h): OnWorkerSaid registers it, takes its beats and passes on
-// its events. A broken stream makes it suspect (OnWorkerGone). It is lost when its lease runs out
-// (OnWorkerTimer, LoseWorker). Its runs are then lost and its groups abort.
+// Life of a worker (worker_transitions.h): OnWorkerReported registers it, takes its beats and
+// passes on its events. A broken stream makes it suspect (OnWorkerGone). It is lost when its lease
+// runs out (OnWorkerTimer, LoseWorker). Its runs are then lost and its groups abort.
 //
 // Life of a job:
 // - OnRunJob (admission.h) checks it, makes its plan or emits action::MakePlan, and Enqueue

@@ -32,7 +32,8 @@ struct UsedState {
 //   or rows.
 absl::StatusOr<UsedState> FindState(CoordinatorTables& tables, absl::string_view principal,
                                     const Submission& submission);
-// Same for an accepted job whose state still exists.
+// The state that an accepted job uses, and the resulting execution. Requires: the state still
+// exists. Among FindState's errors, only those of the execution are possible.
 absl::StatusOr<UsedState> StateOf(CoordinatorTables& tables, const JobRecord& job);
 // Checks that one more job may keep its state. RESOURCE_EXHAUSTED / TOO_MANY_STATES above
 // max_kept_states. RESOURCE_EXHAUSTED / QUEUE_FULL in these cases, in this order:

@@ -20,7 +20,8 @@ void ContinueHalting(CoordinatorTables& tables, int64_t run);
 // The rank holds nothing any more: its worker answered Drop, or is lost. May erase the run.
 void RankGone(CoordinatorTables& tables, int64_t run, int32_t rank);
 
-// Same for a live run, which stays: its worker has freed the delivered outputs.
+// The rank of a live run holds nothing any more: its worker has freed the delivered outputs. The
+// run stays.
 void RankFreed(CoordinatorTables& tables, RunRecord& run, int32_t rank);
 
 // Answers did not come in time: marks the group or the workers as lost.

@@ -10,8 +10,9 @@
 namespace annulus {
 
 // Decides when runs of groups get device memory and segments. Every command goes to all ranks of a
-// run in one event. The lanes of all workers are therefore projections of one order, and
-// overlapping groups cannot deadlock.
+// run in one event. All commands therefore have one order, and each worker's lane runs its own
+// commands in that order. So workers cannot wait for one another in a cycle, and overlapping groups
+// cannot deadlock.
 
 // Sends Prepare to runs whose shards are complete, in the order of placement, if all ranks have
 // room and the group has no two other runs prepared or running. An earlier run that waits for bytes

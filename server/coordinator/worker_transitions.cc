@@ -341,7 +341,7 @@ void Dispatch(CoordinatorTables& tables, WorkerRecord& worker, const WorkerEvent
 
 }  // namespace
 
-void OnWorkerSaid(CoordinatorTables& tables, const event::WorkerSaid& said) {
+void OnWorkerReported(CoordinatorTables& tables, const event::WorkerReported& said) {
   WorkerRecord* worker = tables.workers.ByConnection(said.connection);
   if (worker == nullptr) {
     if (said.event.has_register_()) return OnRegister(tables, said.connection, said.event);

@@ -6,6 +6,8 @@
 
 namespace annulus {
 
+// Membership: registration, leases, fencing, leaving.
+
 // The decision about a Register, without its effects.
 struct RegistrationVerdict {
   enum class Kind : uint8_t {
@@ -26,12 +28,10 @@ RegistrationVerdict JudgeRegistration(const CoordinatorTables& tables,
 // The highest term that the worker has seen, by its Register.
 int64_t HighestTermOf(const control::v1::WorkerEvent& event);
 
-// Membership: registration, leases, fencing, leaving.
-
 // Handles a message of a worker. The first message of a connection must be Register. Events of
 // another term and repeated numbers change nothing. A number that skips one ends the connection,
 // and the worker sends again.
-void OnWorkerSaid(CoordinatorTables& tables, const event::WorkerSaid& said);
+void OnWorkerReported(CoordinatorTables& tables, const event::WorkerReported& said);
 
 // The stream is over. The worker is suspect at once, and lost when its lease runs out.
 void OnWorkerGone(CoordinatorTables& tables, int64_t connection);

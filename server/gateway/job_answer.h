@@ -40,8 +40,8 @@ class JobAnswer {
   uint64_t tag_ = 0;
 };
 
-// True if the plan predicts a time so short that a caller that waits for the end does not miss
-// `accepted`. A plan that is too large to share a message with the outputs is not short.
+// True if the predicted time of the job is so short that `accepted` may wait and go out with the
+// outputs. A plan that is too large to share a message with the outputs is not short.
 bool IsShort(const v1::Plan& plan);
 
 }  // namespace annulus

@@ -19,7 +19,7 @@ bool IsOneOf(const Event& event) {
 
 // CallGone is not among them, because a call's end must stay behind its beginning.
 bool GoesFirst(const Event& event) {
-  return IsOneOf<event::WorkerSaid, event::WorkerGone, event::Planned, event::Drain>(event);
+  return IsOneOf<event::WorkerReported, event::WorkerGone, event::Planned, event::Drain>(event);
 }
 
 bool EndsSomething(const Event& event) {

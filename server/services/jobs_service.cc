@@ -140,13 +140,13 @@ class UnaryAnswer final : public UnaryCall, public CallSink {
   Response answer_;
 };
 
-// Event of a question about one job.
+// The event of a request about one job.
 template <typename Question, typename Request>
 Event AboutJob(int64_t call, const Request& request) {
   return Question{call, kAnonymous, request.job_id()};
 }
 
-// Same for a dry run. It takes long enough that its caller may leave meanwhile.
+// The answer of a dry run. It takes long enough that its caller may leave meanwhile.
 class PlanAnswer final : public UnaryCall, public CallSink {
  public:
   PlanAnswer(CoordinatorLoop* loop, grpc::CallbackServerContext* context,

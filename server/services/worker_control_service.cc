@@ -66,7 +66,7 @@ class WorkerStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
       first_message_ = nullptr;
     }
     if (!ok) return GiveUp(absl::OkStatus());
-    event::WorkerSaid said{number_, {}};
+    event::WorkerReported said{number_, {}};
     if (!DecodeProto(in_, &said.event).ok()) {
       return GiveUp(ProtocolError("a message cannot be parsed"));
     }

@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 
 class CommandLineTest : public testing::Test {
  protected:
-  CommandLineTest() : app_("Computes.", "annulus-worker") {
+  CommandLineTest() : app_("annulus-worker", "Computes.") {
     AddInteger(&app_, {"--threads", "Compute threads"}, {1, 64}, &threads_, "threads");
     AddDuration(&app_, {"--lease", "Lease"}, {absl::Seconds(1), absl::Hours(1)}, &lease_);
     AddBytes(&app_, {"--staging", "Staging memory"}, {0, int64_t{1} << 40}, &staging_);

@@ -16,7 +16,7 @@ class CallsTest : public testing::Test {
     harness_.Upload(job);
     harness_.OutputsReady(job);
     harness_.Fetch(job);
-    harness_.Obey();
+    harness_.Execute();
   }
   v1::RunJobRequest Named(const std::string& id, int64_t rows = 16) {
     v1::RunJobRequest request = harness_.Request(1, rows);
@@ -135,7 +135,7 @@ TEST_F(CallsTest, DetachedJobIsJoinedWhileItsOutputsWait) {
   EXPECT_EQ(harness_.Placed(second).shards(0).ticket(), harness_.Placed(first).shards(0).ticket());
   harness_.Fetch(job);
   EXPECT_TRUE(harness_.call(second).finished->ok());
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_NE(harness_.JobOf(harness_.Run(request)), job);
 }
 

@@ -19,11 +19,11 @@ class JobStatsTest : public testing::Test {
     const std::string job = harness_.JobOf(call);
     v1::Plan plan = harness_.Placed(call);
     harness_.Upload(job);
-    harness_.Obey();
+    harness_.Execute();
     if (size == 1) harness_.OutputsReady(job);
     harness_.Fetch(job);
     EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
-    harness_.Obey();
+    harness_.Execute();
     return plan;
   }
   CoordinatorHarness harness_;
@@ -53,7 +53,7 @@ TEST_F(JobStatsTest, OneWordCanBeARunWithoutOutputs) {
   const int64_t call = harness_.Run(harness_.Request(1, 0));
   harness_.FetchAtOnce(harness_.JobOf(call));
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_TRUE(harness_.tables().runs.all().empty());
 }
 
@@ -100,19 +100,19 @@ TEST_F(JobStatsTest, OfAJobThatRanAgainTheLastRunCounts) {
   const int64_t call = harness_.Run(harness_.Request(2));
   const std::string job = harness_.JobOf(call);
   harness_.Upload(job);
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_DRAINING);
   // Its reports have arrived; its outputs are lost.
   harness_.Disconnect(harness_.worker("w1"));
   harness_.silent.insert("w1");
   harness_.Advance(harness_.tables().options.lease + absl::Seconds(1));
   harness_.AddWorker("w2");
-  harness_.Obey();
+  harness_.Execute();
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   ASSERT_EQ(harness_.Placed(call).attempt(), 2);
   harness_.Upload(job, 2);
-  harness_.Obey();
+  harness_.Execute();
   harness_.Fetch(job, 2);
   ASSERT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
   const v1::JobStats stats = StatsOf(call);

@@ -44,7 +44,7 @@ class PromptWorker {
     stream_->Write(event);
     thread_ = std::thread([this] {
       WorkerCommand command;
-      while (stream_->Read(&command)) Obey(command);
+      while (stream_->Read(&command)) Execute(command);
     });
   }
   ~PromptWorker() {
@@ -54,7 +54,7 @@ class PromptWorker {
   }
 
  private:
-  void Obey(const WorkerCommand& command) {
+  void Execute(const WorkerCommand& command) {
     term_ = command.term();
     ack_ = std::max(ack_, command.id());
     std::optional<WorkerEvent> answer = AnswerTo(command, kSteps);

@@ -63,7 +63,7 @@ class UnreadAnswerTest : public testing::Test {
     const int64_t link = loop_->NewNumber();
     ASSERT_TRUE(loop_
                     ->PostLink(link, std::make_shared<DeafLink>(),
-                               event::WorkerSaid{link, std::move(event)})
+                               event::WorkerReported{link, std::move(event)})
                     .ok());
   }
   ~UnreadAnswerTest() override {

@@ -149,7 +149,7 @@ const JobRecord* JobByRequest(const CoordinatorTables& tables, const event::RunJ
 
 }  // namespace
 
-void EventCoverage::NoteWorker(const CoordinatorTables& tables, const event::WorkerSaid& said) {
+void EventCoverage::NoteWorker(const CoordinatorTables& tables, const event::WorkerReported& said) {
   const WorkerEvent& e = said.event;
   switch (e.event_case()) {
     case WorkerEvent::kRegister:
@@ -188,7 +188,8 @@ void EventCoverage::NoteWorker(const CoordinatorTables& tables, const event::Wor
 }
 
 void EventCoverage::Note(const CoordinatorTables& tables, const Event& event) {
-  if (const auto* said = std::get_if<event::WorkerSaid>(&event)) return NoteWorker(tables, *said);
+  if (const auto* said = std::get_if<event::WorkerReported>(&event))
+    return NoteWorker(tables, *said);
   if (const auto* gone = std::get_if<event::WorkerGone>(&event)) {
     Count("WorkerGone", StateOfWorker(OnConnection(tables, gone->connection)));
   } else if (const auto* run = std::get_if<event::RunJob>(&event)) {

@@ -26,7 +26,7 @@ class EventCoverage {
 
  private:
   void Count(const std::string& event, const std::string& state) { ++counts_[{event, state}]; }
-  void NoteWorker(const CoordinatorTables& tables, const event::WorkerSaid& said);
+  void NoteWorker(const CoordinatorTables& tables, const event::WorkerReported& said);
   void NoteOfService(const CoordinatorTables& tables, const Event& event);
   // For the job whose kept state `submission` names, if any.
   void NoteState(const std::string& event, const CoordinatorTables& tables,

@@ -212,7 +212,7 @@ std::string Snapshot(const CoordinatorTables& tables) {
 }
 
 int64_t FailingRun(const CoordinatorTables& tables, const Event& event) {
-  const auto* said = std::get_if<event::WorkerSaid>(&event);
+  const auto* said = std::get_if<event::WorkerReported>(&event);
   if (said == nullptr || !said->event.has_shard_failed()) return 0;
   const control::v1::ShardKey& shard = said->event.shard_failed().shard();
   for (const auto& [number, run] : tables.runs.all()) {

@@ -51,7 +51,7 @@ absl::Status LaneOrder::Issue(const CoordinatorTables& tables) {
       return comes_first(of_worker.second.front());
     });
     if (next == queues.end()) {
-      return absl::InternalError("invariant 13: workers hear of commands in no one order");
+      return absl::InternalError("invariant 13: workers receive commands in no one order");
     }
     const std::string command = next->second.front();
     Add(command);

@@ -114,7 +114,7 @@ class SimCluster : private SimSurroundings, private ClientSurroundings {
   absl::Time started_;
   int aborts_ = 0;
 
-  std::vector<event::WorkerSaid> said_;  // Some past events of workers.
+  std::vector<event::WorkerReported> said_;  // Some past events of workers.
   EventCoverage coverage_;
   int64_t events_ = 0;
   size_t fingerprint_ = 0;

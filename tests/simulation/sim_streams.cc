@@ -88,7 +88,7 @@ void SimCluster::SendEvent(SimWorker& worker, WorkerEvent event) {
   agenda_.At(link.last_up, [this, number, life = life_, event = std::move(event)] {
     auto it = links_.find(number);
     if (life != life_ || it == links_.end() || !it->second.open || stopped_) return;
-    event::WorkerSaid said{number, event};
+    event::WorkerReported said{number, event};
     if (said_.size() < kRemembered || agenda_.Chance(0.2)) {
       if (said_.size() >= kRemembered) said_.erase(said_.begin());
       said_.push_back(said);
@@ -100,7 +100,7 @@ void SimCluster::SendEvent(SimWorker& worker, WorkerEvent event) {
 // Sends old messages, on their old streams, with their old terms. They must have no effect.
 void SimCluster::TellStale() {
   if (coordinator_ == nullptr || stopped_ || said_.empty()) return;
-  event::WorkerSaid said = said_[agenda_.Below(said_.size())];
+  event::WorkerReported said = said_[agenda_.Below(said_.size())];
   if (said.event.has_register_()) return;
   const CoordinatorTables& tables = coordinator_->tables();
   // Timers may be due, so they run before the comparison.

@@ -22,7 +22,7 @@ AgentState::Shard* AgentState::Open(const control::v1::ShardKey& key) {
 }
 
 void AgentState::TellLater(const control::v1::ShardKey& key, absl::Time now) {
-  untold_.emplace_back(now + options_.patience, IdOf(key));
+  unreported_.emplace_back(now + options_.patience, IdOf(key));
 }
 
 bool AgentState::HasUntold(const ShardId& id) const {
@@ -46,13 +46,13 @@ void AgentState::TellNow(const ShardId& id, absl::Time now) {
 }
 
 void AgentState::TellUntold(absl::Time now) {
-  while (!untold_.empty()) {
-    const auto& [due, id] = untold_.front();
+  while (!unreported_.empty()) {
+    const auto& [due, id] = unreported_.front();
     if (HasUntold(id)) {
       if (now < due) return;
       TellNow(id, now);
     }
-    untold_.pop_front();
+    unreported_.pop_front();
   }
 }
 

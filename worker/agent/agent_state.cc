@@ -54,7 +54,7 @@ absl::Time AgentState::NextWake() const {
   absl::Time wake = leave_at_;
   // A fenced worker connects again when all is freed; that is an event.
   if (!fenced_) wake = std::min(wake, link_.NextWake());
-  if (!untold_.empty()) wake = std::min(wake, untold_.front().first);
+  if (!unreported_.empty()) wake = std::min(wake, unreported_.front().first);
   // An idle worker also wakes at the end of its wait for Drain.
   if (leaving_ && Idle() && groups_.empty()) wake = std::min(wake, alone_at_);
   return wake;
@@ -66,7 +66,7 @@ void AgentState::On(const CommandArrived& event, absl::Time now) {
     case LinkState::Verdict::kIgnore:
       return;
     case LinkState::Verdict::kObey:
-      return Obey(event.command);
+      return Execute(event.command);
     case LinkState::Verdict::kWelcome:
       return Welcome();
     case LinkState::Verdict::kBroken:
@@ -153,7 +153,7 @@ void AgentState::SendRegister() {
   Do(Send{link_.Stamp(std::move(event))});
 }
 
-void AgentState::Obey(const WorkerCommand& command) {
+void AgentState::Execute(const WorkerCommand& command) {
   switch (command.command_case()) {
     case WorkerCommand::kReserve:
       return Reserve(command.reserve());

@@ -74,7 +74,7 @@ class AgentState {
   void On(const Ticked&, absl::Time) {}  // Handle does the timed work after every event.
   void On(const Terminated& event, absl::Time now);
 
-  void Obey(const control::v1::WorkerCommand& command);
+  void Execute(const control::v1::WorkerCommand& command);
   void Reserve(const control::v1::Reserve& reserve);
   void Prepare(const ShardId& id);
   void Drop(const ShardId& id);
@@ -125,7 +125,7 @@ class AgentState {
   Identity identity_;
   std::map<ShardId, Shard> shards_;
   // Solo shards with a delayed report, and when it is due.
-  std::deque<std::pair<absl::Time, ShardId>> untold_;
+  std::deque<std::pair<absl::Time, ShardId>> unreported_;
   std::map<GroupId, GroupStage> groups_;
   // True while shards and groups of an earlier incarnation are being closed. No new stream
   // meanwhile.

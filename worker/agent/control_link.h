@@ -16,7 +16,7 @@
 namespace annulus {
 
 // Logs why a coordinator cannot be reached. The control stream waits for its connection without an
-// error, so a separate health check asks. Not thread-safe.
+// error, so a separate health check finds the reason. Not thread-safe.
 class ConnectProbe {
  public:
   // `address` is the coordinator's name in the log.

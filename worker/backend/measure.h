@@ -19,6 +19,9 @@
 
 namespace annulus {
 
+// Measures rates for attention/planning/cost_model.h with the worker's own back-end. Each
+// measurement takes about `budget`.
+
 // Device and kernel shared by all jobs of a measurement, since making a kernel may take longer than
 // measuring it.
 struct Machine {
@@ -84,9 +87,7 @@ class MeasuredJob {
   std::vector<Tensor> tensors_;
 };
 
-// Measures rates for attention/planning/cost_model.h with the worker's own back-end. Each
-// measurement takes about `budget`.
-
+// The rates of a kernel.
 struct MeasuredKernel {
   std::vector<KernelRate> rates;
   // WorkerRates::cpu_share of these measurements.

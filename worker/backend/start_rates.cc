@@ -21,7 +21,7 @@ constexpr double kAssumedStepSeconds = 30e-6;
 constexpr double kMostlyAlone = 0.7;
 
 absl::Status CheckWanted(const StartRatesOptions& options) {
-  return options.told_to_end() ? absl::CancelledError("ended by a signal") : absl::OkStatus();
+  return options.stop_requested() ? absl::CancelledError("ended by a signal") : absl::OkStatus();
 }
 
 std::vector<KernelRates> KernelsOf(const Engine& engine) {

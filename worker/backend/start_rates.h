@@ -18,11 +18,11 @@ struct StartRatesOptions {
   // Approximate time for forward passes; half of it for gradients, and as long again for the link.
   absl::Duration time = absl::Seconds(1);
   // Checked before each measurement.
-  std::function<bool()> told_to_end = [] { return false; };
+  std::function<bool()> stop_requested = [] { return false; };
 };
 
-// Measures the rates of every kernel of the engine and of its transfers. CANCELLED once told_to_end
-// returns true.
+// Measures the rates of every kernel of the engine and of its transfers. CANCELLED once
+// stop_requested returns true.
 absl::StatusOr<WorkerRates> MeasureStartRates(const Engine& engine,
                                               const StartRatesOptions& options);
 

@@ -38,8 +38,9 @@ class Needs {
   // Local rows of a shard that `rank` needs, rounded out to the plan's granule. If some rank needs
   // more than kMaxIntervals intervals (many short documents, for example), all sets are rounded out
   // to 1/kMaxIntervals of the shard. This bounds the number of transfers at the price of some rows
-  // that are not needed. The grid is fixed, so subsets stay subsets, which rings rely on. Computed
-  // once for each pair; the reference stays valid.
+  // that are not needed. If one rank needs a subset of what another needs, that holds after
+  // rounding too, because all sets are rounded to the same grid. Rings rely on it: a stop must hold
+  // all rows that later stops need. Computed once for each pair; the reference stays valid.
   const RowSet& Of(int32_t rank, int32_t shard) const;
   // Local rows of a shard that at least one of `ranks` needs.
   RowSet OfAny(absl::Span<const int32_t> ranks, int32_t shard) const;

@@ -8,18 +8,6 @@
 
 namespace annulus {
 
-// Deals one step's tasks in order over `parts` lists with about equal numbers of visible pairs. A
-// task is cut by query rows where a part ends. Long tasks are first cut into squares, so that no
-// part has many keys for few rows, or the reverse. Squares that no row sees are dropped, and
-// squares that all rows see become kFull. An accumulator row sees its keys in the same order as
-// before.
-//
-// Tasks that add to gradients of keys are cut at multiples of the plan's granule, because a key's
-// gradient of one granule is one sum. `schedule` and `request` must be those of the tasks.
-std::vector<std::vector<Task>> SplitTasks(const std::vector<Task>& tasks, int64_t parts,
-                                          const RankSchedule& schedule,
-                                          const ScheduleRequest& request);
-
 // Cuts the steps of a job so that its ranks can stop in time.
 //
 // A segment is a run of steps that one command runs. Ranks can stop only between segments: to
@@ -31,9 +19,9 @@ std::vector<std::vector<Task>> SplitTasks(const std::vector<Task>& tasks, int64_
 // 2. StepParts turns them into parts_of_step: the number of parts of each step. It is the same for
 //    all ranks, because both ends of a transfer must cut it alike. It is a part of the plan.
 // 3. SplitSteps applies parts_of_step to the schedule of one rank. Step k becomes parts_of_step[k]
-//    steps. SplitTasks (attention/schedule/passes/segment_steps.h) deals the tasks over them, each
-//    transfer is cut into pieces of rows, and the ops stay in the last part. It also cuts buffers,
-//    which saves memory (attention/schedule/passes/split_buffers.h).
+//    steps. SplitTasks deals the tasks over them, each transfer is cut into pieces of rows, and the
+//    ops stay in the last part. It also cuts buffers, which saves memory
+//    (attention/schedule/passes/split_buffers.h).
 // 4. SplitSegments groups the resulting steps into segments.
 //
 // Example: the largest costs of two steps are 10 and 3, and max_step_cost is 4. StepParts gives {3,
@@ -52,6 +40,18 @@ struct Segment {
 // over the first eighth of the parts. `request` must be that of the schedule. Pure.
 RankSchedule SplitSteps(const RankSchedule& schedule, const ScheduleRequest& request,
                         const std::vector<int32_t>& parts_of_step);
+
+// Deals one step's tasks in order over `parts` lists with about equal numbers of visible pairs. A
+// task is cut by query rows where a part ends. Long tasks are first cut into squares, so that no
+// part has many keys for few rows, or the reverse. Squares that no row sees are dropped, and
+// squares that all rows see become kFull. An accumulator row sees its keys in the same order as
+// before.
+//
+// Tasks that add to gradients of keys are cut at multiples of the plan's granule, because a key's
+// gradient of one granule is one sum. `schedule` and `request` must be those of the tasks.
+std::vector<std::vector<Task>> SplitTasks(const std::vector<Task>& tasks, int64_t parts,
+                                          const RankSchedule& schedule,
+                                          const ScheduleRequest& request);
 
 // The number of parts of each step, from 1 to 4,096, such that no rank's part costs more than about
 // `max_step_cost`. The unit of `costs`, indexed [rank][step], is arbitrary: visible pairs or time,

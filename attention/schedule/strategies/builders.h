@@ -9,9 +9,9 @@
 namespace annulus {
 
 // The builders: one function per strategy, which writes the schedule of one rank. Called only if
-// there are at least two ranks (except BuildOneRank) and some row sees a key. To add one, write a
-// function here and a row in attention/schedule/schedule.cc. docs/explanation/strategies.md gives
-// the rule, a picture and the costs of each.
+// there are at least two ranks (except BuildOneRank) and some row sees a key. To add one, follow
+// CONTRIBUTING.md, "Checklist: a new strategy". docs/explanation/strategies.md gives the rule, a
+// picture and the costs of each.
 //
 // The same builders make the schedules of gradients. Step 0 computes deltas; the transfers and
 // tasks of a forward pass's step k are in step k + 1. Gradients of rows that have travelled go home

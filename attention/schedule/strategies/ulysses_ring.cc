@@ -278,7 +278,8 @@ class GridRank {
     }
     const int32_t from = (exchange_ - distance + exchanges_) % exchanges_;
     for (int32_t turn = 0; turn < members_; ++turn) {
-      // The order in which the rank where they start holds them: its own first.
+      // Same order as at the rank where the keys start: it sends its own keys first, and then those
+      // that it received from the other members, by member.
       const int32_t owner = turn == 0 ? member_ : turn <= member_ ? turn - 1 : turn;
       for (const int32_t shard : ShardsOf(from, owner)) {
         ForEachAtom(member_, [&](int32_t atom) {

@@ -52,8 +52,8 @@ struct JsonFault {
 std::optional<JsonFault> FaultOfProtoJson(absl::string_view text,
                                           const google::protobuf::Descriptor& message);
 
-// Parses an AttentionSpec in proto3 JSON, by the rules of client/cli/files/spec_json.h. A byte
-// order mark is skipped. INVALID_ARGUMENT / BAD_SPEC with `file` (the text's file) and the field.
+// Parses an AttentionSpec in proto3 JSON, by the rules of FaultOfProtoJson. A byte order mark is
+// skipped. INVALID_ARGUMENT / BAD_SPEC with `file` (the text's file) and the field.
 absl::StatusOr<v1::AttentionSpec> ParseSpec(absl::string_view json, absl::string_view file);
 
 }  // namespace annulus

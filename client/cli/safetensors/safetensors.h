@@ -23,6 +23,9 @@
 
 namespace annulus {
 
+// Files in the safetensors format: 8 bytes of little-endian length, a JSON header of that length,
+// then the tensors' bytes without gaps. The reader checks every number before it uses it.
+
 // Finds duplicate members of JSON objects, which the parser would drop without an error. Take() is
 // for the parser's callback.
 class JsonNames {
@@ -41,9 +44,7 @@ class JsonNames {
   std::optional<std::string> twice_;
 };
 
-// Files in the safetensors format: 8 bytes of little-endian length, a JSON header of that length,
-// then the tensors' bytes without gaps. The reader checks every number before it uses it.
-
+// One tensor of a file.
 struct SafetensorInfo {
   std::string name;
   std::string dtype;  // For example "F32", "BF16".

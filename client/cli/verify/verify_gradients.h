@@ -18,22 +18,45 @@
 
 namespace annulus {
 
-// The normalisation of the weights of a gradients job, for its verifier. It is computed from the
-// scores, not from the given LSE: beside a score of −1e9, fp32 has no room for the LSE.
-//
-// The given LSE is used as it is if:
-// - it is not finite: a row of −∞ adds nothing, and a NaN must show
-// - the scores of the whole job would take more than 2^35 multiplications, the row was not picked,
-//   and |LSE| <= 64, so that its rounding does not matter
+// The verifier of gradients jobs. Start at VerifyGradients; the rest are its parts.
 
+// The origin of the LSE that a gradients job is given.
 enum class GivenLse {
   kJudged,  // From a forward job: weights are computed from the scores.
   kTaken,   // Synthetic: it defines the weights, and every LSE is used as it is.
 };
 
-// The norms for the query heads of one key/value head: [head of the group][packed query row]. Set
-// only for the query rows `q_rows` and for those that see a key row of `k_rows`. Both lists are
-// packed rows in increasing order.
+struct GradientReport {
+  int64_t q_rows = 0, k_rows = 0;  // The number of recomputed rows.
+  // The tensor and head with the largest ratio of error and budget.
+  TensorId worst_tensor = TensorId::kDq;
+  int32_t worst_head = 0;
+  double error = 0;   // Its largest difference from fp64.
+  double budget = 0;  // Its budget by docs/reference/numerics.md.
+  bool within() const { return error <= budget; }
+};
+
+// VerifyRows() (client/cli/verify/verify.h) for a finished gradients job. Recomputes in fp64, for
+// every head and on all threads:
+// - for `count` query rows: dq, and d_sink and d_bias if the job has them
+// - for `count` key rows: dk and dv
+//
+// The inputs are used as given, except the LSE: the weights are normalised from the scores
+// (GradientNorms). `tensors`: all of TensorTable(spec), packed.
+GradientReport VerifyGradients(const AttentionSpec& spec,
+                               const std::map<TensorId, const std::byte*>& tensors, int64_t count,
+                               uint64_t seed, GivenLse lse = GivenLse::kJudged);
+
+// The norms of the weights, for the query heads of one key/value head: [head of the group][packed
+// query row]. Set only for the query rows `q_rows` and for those that see a key row of `k_rows`.
+// Both lists are packed rows in increasing order.
+//
+// The norms are computed from the scores, not from the given LSE: beside a score of −1e9, fp32 has
+// no room for the LSE. The given LSE is used as it is if:
+// - `lse` is kTaken
+// - it is not finite: a row of −∞ adds nothing, and a NaN must show
+// - the scores of the whole job would take more than 2^35 multiplications, the row was not picked,
+//   and |LSE| <= 64, so that its rounding does not matter
 std::vector<std::vector<RowNorm>> GradientNorms(const JobRows& job, int32_t kv_head,
                                                 const std::vector<int64_t>& q_rows,
                                                 const std::vector<int64_t>& k_rows, GivenLse lse);
@@ -82,27 +105,6 @@ struct BiasSums {
   std::vector<ErrorOfSum> sum_errors;  // Indexed like `exact`.
   std::vector<std::vector<float>> naive;
 };
-
-struct GradientReport {
-  int64_t q_rows = 0, k_rows = 0;  // The number of recomputed rows.
-  // The tensor and head with the largest ratio of error and budget.
-  TensorId worst_tensor = TensorId::kDq;
-  int32_t worst_head = 0;
-  double error = 0;   // Its largest difference from fp64.
-  double budget = 0;  // Its budget by docs/reference/numerics.md.
-  bool within() const { return error <= budget; }
-};
-
-// VerifyRows() (client/cli/verify/verify.h) for a finished gradients job. Recomputes in fp64, for
-// every head and on all threads:
-// - for `count` query rows: dq, and d_sink and d_bias if the job has them
-// - for `count` key rows: dk and dv
-//
-// The inputs are used as given, except the LSE: the weights are normalised from the scores
-// (client/cli/verify/verify_gradients.h). `tensors`: all of TensorTable(spec), packed.
-GradientReport VerifyGradients(const AttentionSpec& spec,
-                               const std::map<TensorId, const std::byte*>& tensors, int64_t count,
-                               uint64_t seed, GivenLse lse = GivenLse::kJudged);
 
 }  // namespace annulus
 

@@ -23,7 +23,7 @@ namespace annulus {
 namespace event {
 
 // A message of a worker's stream, or its end.
-struct WorkerSaid {
+struct WorkerReported {
   int64_t connection = 0;
   control::v1::WorkerEvent event;
 };
@@ -85,7 +85,7 @@ struct Drain {};
 
 }  // namespace event
 
-using Event = std::variant<event::WorkerSaid, event::WorkerGone, event::RunJob, event::PlanJob,
+using Event = std::variant<event::WorkerReported, event::WorkerGone, event::RunJob, event::PlanJob,
                            event::WatchJob, event::GetJob, event::CancelJob, event::ReleaseState,
                            event::ListJobs, event::GetServerInfo, event::CallGone, event::Planned,
                            event::Tick, event::Drain>;

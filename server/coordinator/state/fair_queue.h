@@ -12,9 +12,9 @@
 
 namespace annulus {
 
-// Decides whose segment is next. It counts the rank-seconds that principals have been served, by
-// start-time fair queueing. A principal that was idle starts level with the others: unused service
-// is not saved up.
+// Decides which principal's segment is issued next. It counts the rank-seconds that principals have
+// been served, by start-time fair queueing. A principal that was idle starts level with the others:
+// unused service is not saved up.
 class FairShares {
  public:
   // The service of a principal; the smallest is served next. Never decreases.

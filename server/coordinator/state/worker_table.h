@@ -53,7 +53,7 @@ struct WorkerRecord {
   int64_t number = 0;
   control::v1::Register info;
   WorkerRates rates;            // info.rates()
-  WorkerSpeedEstimators paces;  // Its jobs, compared with `rates`.
+  WorkerSpeedEstimators paces;  // Measured over predicted speed of its jobs.
   int64_t connection = 0;       // 0: the stream is broken.
   absl::Time last_heard;
   bool suspect = false;  // Its stream is broken, or it missed beats.

@@ -36,7 +36,7 @@ bool InRange(const MaskRange& r, int64_t i, int64_t j) {
   return false;
 }
 
-// Semantics N8, literally.
+// The rule of docs/reference/numerics.md, "Masks", literally.
 bool Sees(const Mask& m, int64_t q_len, int64_t kv_len, int64_t i, int64_t j) {
   const int64_t p = m.alignment == Mask::Alignment::kTopLeft ? i : i + kv_len - q_len;
   const bool order = !m.causal || j <= p || (m.prefix && j < *m.prefix);
@@ -102,8 +102,8 @@ void ExpectRectanglesMatch(const MaskMap& map, int32_t head, const Grid& grid, i
   }
 }
 
-// Compares Visible, VisiblePacked, Area and Classify of the whole job with `mask_of(sequence)` and
-// N8.
+// Compares Visible, VisiblePacked, Area and Classify of the whole job with Sees() of
+// `mask_of(sequence)`.
 void ExpectMatches(const AttentionSpec& spec, int32_t head,
                    const std::function<Mask(const Sequence&)>& mask_of, size_t most_intervals) {
   const MaskMap map(spec);
@@ -166,7 +166,7 @@ std::vector<Mask> AllSmallMasks() {
   return masks;
 }
 
-TEST(MaskTest, EverySmallMaskOverEverySmallShapeFollowsN8) {
+TEST(MaskTest, EverySmallMaskOverEverySmallShapeFollowsTheRule) {
   for (const Mask& mask : AllSmallMasks()) {
     for (int64_t q_len = 0; q_len <= 5; ++q_len) {
       for (int64_t kv_len = 0; kv_len <= 5; ++kv_len) {
@@ -202,7 +202,7 @@ Mask RandomMask(std::mt19937& random, bool with_ranges) {
   return mask;
 }
 
-TEST(MaskTest, RandomMasksWithRangeListsFollowN8) {
+TEST(MaskTest, RandomMasksWithRangeListsFollowTheRule) {
   constexpr uint32_t kSeed = 41;
   SCOPED_TRACE(kSeed);
   std::mt19937 random(kSeed);

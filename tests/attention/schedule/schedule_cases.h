@@ -72,7 +72,8 @@ std::vector<PlanOptions> TestPlans(int32_t world_size);
 // All strategies that have a builder, for forward passes and gradients.
 std::vector<Strategy> TestStrategies();
 
-// Semantics N8 directly by its formula, without MaskMap. Rows of one sequence.
+// The rule of docs/reference/numerics.md, "Masks", by its formula, without MaskMap. Rows of one
+// sequence.
 bool VisibleByFormula(const Mask& mask, const Sequence& sequence, int64_t q, int64_t k);
 // Uses the mask of the head in the sequence.
 bool VisibleByFormula(const AttentionSpec& spec, int64_t sequence, int32_t q_head, int64_t q,

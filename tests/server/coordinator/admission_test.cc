@@ -165,7 +165,7 @@ TEST_F(AdmissionTest, DrainingRefusesNewJobsAndFinishesOldOnes) {
   harness_.OutputsReady(harness_.JobOf(old));
   harness_.Fetch(harness_.JobOf(old));
   EXPECT_EQ(harness_.StateOf(old), Job::STATE_SUCCEEDED);
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_TRUE(harness_.stopped);
 }
 
@@ -189,7 +189,7 @@ TEST_F(AdmissionTest, StagingIsReservedOnAllRanksOrNone) {
   harness_.staging_limit = 600;
   harness_.AddWorker("w1");
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   const int64_t first = harness_.Run(harness_.Request(2));  // 544 bytes a rank.
   EXPECT_EQ(harness_.StateOf(first), Job::STATE_UPLOADING);
   const int64_t second = harness_.Run(harness_.Request(2));
@@ -197,7 +197,7 @@ TEST_F(AdmissionTest, StagingIsReservedOnAllRanksOrNone) {
   EXPECT_EQ(harness_.Info().workers(0).staging().used_bytes(), 544);
   EXPECT_EQ(harness_.Info().workers(1).staging().used_bytes(), 544);
   harness_.Handle(event::CallGone{first});
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(second), Job::STATE_UPLOADING);
 }
 

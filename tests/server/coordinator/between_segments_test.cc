@@ -23,7 +23,7 @@ class BetweenSegmentsTest : public JobCase {
                              : harness_.Run(request, "anonymous", deadline);
     harness_.Upload(harness_.JobOf(call));
     harness_.hold = {WorkerCommand::kRunSegment};
-    harness_.Obey();
+    harness_.Execute();
     return call;
   }
   // Both ranks got the same two segments. No Drop comes before these have ended.
@@ -33,7 +33,7 @@ class BetweenSegmentsTest : public JobCase {
       EXPECT_FALSE(harness_.Take(harness_.worker(slot), WorkerCommand::kDrop).has_value());
     }
     harness_.hold.clear();
-    harness_.Obey();
+    harness_.Execute();
     ExpectIdle();
     ASSERT_EQ(harness_.tables().groups.all().size(), 1u);
     EXPECT_EQ(harness_.tables().groups.all().begin()->second.number, 1) << "no new generation";
@@ -77,7 +77,7 @@ TEST_F(BetweenSegmentsTest, AShardThatFailsBetweenSegmentsEndsTheJobAndFreesBoth
     EXPECT_FALSE(harness_.Take(harness_.worker(slot), WorkerCommand::kDrop).has_value());
   }
   harness_.hold.clear();
-  harness_.Obey();
+  harness_.Execute();
   ExpectIdle();
   EXPECT_EQ(harness_.tables().groups.all().begin()->second.number, 1) << "no new generation";
   EXPECT_EQ(CountTerminal(call), 1);

@@ -46,7 +46,7 @@ class CapacityTest : public testing::Test {
     }
     for (const std::string& slot : by) harness_.AddWorker(slot);
     harness_.Advance(absl::Seconds(7));
-    harness_.Obey();
+    harness_.Execute();
   }
   void ExpectNoCapacity(int64_t call) {
     ASSERT_EQ(harness_.StateOf(call), Job::STATE_FAILED);
@@ -105,7 +105,7 @@ TEST_F(CapacityTest, AJobIsPlannedAgainWhenASmallerWorkerIsBack) {
   harness_.device_limit = 1 << 20;
   harness_.AddWorker("c");
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   auto& b = harness_.worker("b");
   harness_.Disconnect(b);
   const int64_t call = harness_.Run(harness_.Request(2));
@@ -113,7 +113,7 @@ TEST_F(CapacityTest, AJobIsPlannedAgainWhenASmallerWorkerIsBack) {
   harness_.device_bytes = 900;
   harness_.device_limit = 999;
   harness_.Connect(b, harness_.RegisterEvent("b", b.incarnation));
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
 }
 
@@ -126,7 +126,7 @@ TEST_F(CapacityTest, ALargerWorkerThatComesInTimeServesIt) {
   EXPECT_EQ(harness_.StateOf(waiting), Job::STATE_QUEUED);
   harness_.staging_limit = 1088;
   harness_.AddWorker("large");
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.Placed(waiting).shards(0).endpoint(), "large:8004");
 }
 

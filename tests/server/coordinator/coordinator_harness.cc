@@ -131,7 +131,7 @@ void CoordinatorHarness::Beat() {
     event.mutable_beat();
     event.set_term(worker.term);
     event.set_ack(worker.received);
-    Handle(event::WorkerSaid{worker.connection, std::move(event)});
+    Handle(event::WorkerReported{worker.connection, std::move(event)});
   }
 }
 
@@ -187,7 +187,7 @@ void CoordinatorHarness::Connect(Worker& worker, WorkerEvent event) {
   worker.closed.reset();
   event.set_term(worker.term);
   event.set_ack(worker.received);
-  Handle(event::WorkerSaid{worker.connection, std::move(event)});
+  Handle(event::WorkerReported{worker.connection, std::move(event)});
 }
 
 CoordinatorHarness::Worker& CoordinatorHarness::AddWorker(const std::string& slot) {
@@ -207,7 +207,7 @@ void CoordinatorHarness::Say(Worker& worker, WorkerEvent event) {
   event.set_term(worker.term);
   event.set_ack(worker.received);
   event.set_id(++worker.sent);
-  Handle(event::WorkerSaid{worker.connection, std::move(event)});
+  Handle(event::WorkerReported{worker.connection, std::move(event)});
 }
 
 bool CoordinatorHarness::ObeyOne(Worker& worker, const WorkerCommand& command) {
@@ -225,7 +225,7 @@ bool CoordinatorHarness::ObeyOne(Worker& worker, const WorkerCommand& command) {
   return true;
 }
 
-void CoordinatorHarness::Obey() {
+void CoordinatorHarness::Execute() {
   for (bool again = true; again;) {
     again = false;
     for (auto& [slot, worker] : workers_) {
@@ -254,7 +254,7 @@ bool CoordinatorHarness::RunOneSegment() {
 void CoordinatorHarness::Start(int count) {
   for (int i = 0; i < count; ++i) AddWorker(absl::StrCat("w", i));
   Advance(tables().options.formation_delay);
-  Obey();
+  Execute();
 }
 
 void CoordinatorHarness::SayOfAll(

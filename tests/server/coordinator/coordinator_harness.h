@@ -60,7 +60,7 @@ class CoordinatorHarness {
 
   // Answers all commands as a correct worker does: groups form, Prepare and Drop are answered,
   // segments run and give outputs. Commands whose case is in `hold` stay unanswered.
-  void Obey();
+  void Execute();
   std::set<int> hold;
   // Every worker runs its first held segment. False if there is none.
   bool RunOneSegment();

@@ -33,7 +33,7 @@ class FormationTest : public testing::Test {
     error.set_reason("CANNOT_LISTEN");
     error.set_message("no port");
     harness_.Say(harness_.worker("w0"), event);
-    harness_.Obey();  // AbortGroup.
+    harness_.Execute();  // AbortGroup.
     return true;
   }
   // FailOpening for each attempt during `time`. Returns the number of attempts.
@@ -49,7 +49,7 @@ class FormationTest : public testing::Test {
   void Recover() {
     harness_.hold.clear();
     harness_.Advance(harness_.tables().options.max_formation_pause);
-    harness_.Obey();
+    harness_.Execute();
   }
   CoordinatorHarness harness_;
 };
@@ -110,7 +110,7 @@ TEST_F(FormationTest, AJobTakesALargerGroupWhereItsOwnDoesNotForm) {
     commands.pop_back();
   }
   harness_.hold.clear();
-  harness_.Obey();
+  harness_.Execute();
   ASSERT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
   EXPECT_EQ(harness_.Placed(call).shards_size(), 2);
 }
@@ -128,7 +128,7 @@ TEST_F(FormationTest, AJobWaitsForAGroupThatBrokeAndIsLeft) {
   harness_.Advance(absl::Seconds(13));
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_QUEUED);
   harness_.hold.clear();
-  harness_.Obey();
+  harness_.Execute();
   Recover();
   EXPECT_EQ(harness_.Placed(call).attempt(), 2);
 }

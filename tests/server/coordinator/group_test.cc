@@ -19,7 +19,7 @@ class GroupTest : public testing::Test {
     harness_.hold = {WorkerCommand::kRunSegment, WorkerCommand::kAbortGroup};
     const std::string job = harness_.JobOf(harness_.Run(harness_.Request(2)));
     harness_.Upload(job);
-    harness_.Obey();
+    harness_.Execute();
     Break("w0", 1);
     harness_.Advance(harness_.tables().options.answer_timeout + absl::Minutes(10) -
                      absl::Seconds(1));
@@ -57,12 +57,12 @@ TEST_F(GroupTest, FormationIsTwoPhasedAndReadyWhenAllHaveConnected) {
   EXPECT_FALSE(harness_.Take(harness_.worker("w0"), WorkerCommand::kConnectGroup).has_value());
   harness_.worker("w0").commands.push_front(*open);
   harness_.hold = {WorkerCommand::kConnectGroup};
-  harness_.Obey();
+  harness_.Execute();
   ASSERT_EQ(harness_.worker("w1").commands.size(), 1u);
   EXPECT_EQ(harness_.worker("w1").commands[0].connect_group().bootstraps(0), "at w0");
   EXPECT_TRUE(ReadyGroups().empty());
   harness_.hold.clear();
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(ReadyGroups().size(), 1u);
 }
 
@@ -71,12 +71,12 @@ TEST_F(GroupTest, FamilyFollowsTheMembershipAndKeepsWhatIsStillRight) {
   EXPECT_EQ(ReadyGroups().size(), 3u);
   harness_.Disconnect(harness_.worker("w3"));
   harness_.Advance(absl::Seconds(4));
-  harness_.Obey();
+  harness_.Execute();
   using Groups = std::vector<std::vector<std::string>>;
   EXPECT_EQ(ReadyGroups(), Groups({{"w0", "w1"}, {"w0", "w1", "w2"}}));
   harness_.AddWorker("w3");
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(ReadyGroups().size(), 3u);
 }
 
@@ -125,7 +125,7 @@ TEST_F(GroupTest, LocalityThenSlotOrdersRanks) {
     harness_.Connect(harness_.worker(slot), event);
   }
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(ReadyGroups()[0], (std::vector<std::string>{"b", "a", "c"}));
 }
 
@@ -135,7 +135,7 @@ TEST_F(GroupTest, PoisonedGroupAbortsEverywhereAndTheNextGenerationRunsTheJobAga
   harness_.Upload(harness_.JobOf(call));
   harness_.hold = {WorkerCommand::kRunSegment, WorkerCommand::kAbortGroup,
                    WorkerCommand::kOpenGroup};
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_RUNNING);
   Break("w1", 1);
   for (const char* slot : {"w0", "w1"}) {
@@ -152,7 +152,7 @@ TEST_F(GroupTest, PoisonedGroupAbortsEverywhereAndTheNextGenerationRunsTheJobAga
   harness_.worker("w0").commands.clear();  // The old generation's segments end with it.
   harness_.worker("w1").commands.clear();
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   ASSERT_EQ(ReadyGroups().size(), 1u);
   EXPECT_EQ(harness_.tables().groups.all().begin()->first, 2);
   EXPECT_EQ(harness_.Placed(call).attempt(), 2);
@@ -191,9 +191,9 @@ TEST_F(GroupTest, TheLogSaysWhereAGroupBrokeAndWhomItSuspects) {
 TEST_F(GroupTest, EventsOfAnOldGenerationChangeNothing) {
   harness_.Start(2);
   Break("w0", 1);
-  harness_.Obey();
+  harness_.Execute();
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   ASSERT_EQ(ReadyGroups().size(), 1u);
   const int64_t call = harness_.Run(harness_.Request(2));
   Break("w0", 1);
@@ -213,9 +213,9 @@ TEST_F(GroupTest, LostWorkerRunsTheJobAgainOnTheSurvivorsOrEndsIt) {
   harness_.Upload(harness_.JobOf(automatic));
   harness_.Disconnect(harness_.worker("w2"));
   harness_.Advance(absl::Seconds(3));
-  harness_.Obey();
+  harness_.Execute();
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(single), Job::STATE_FAILED);
   EXPECT_EQ(ReasonOf(*harness_.call(single).finished), "GROUP_LOST");
   EXPECT_EQ(harness_.call(single).finished->code(), absl::StatusCode::kAborted);
@@ -253,7 +253,7 @@ TEST_F(GroupTest, AskedWorldSizeNeverShrinksOnARerun) {
   const int64_t call = harness_.Run(harness_.Request(2));
   harness_.Disconnect(harness_.worker("w1"));
   harness_.Advance(absl::Seconds(4));
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_QUEUED) << "a replacement may come";
   harness_.Advance(absl::Seconds(11));
   EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "GROUP_LOST");
@@ -264,9 +264,9 @@ TEST_F(GroupTest, AttemptsAreCounted) {
   const int64_t call = harness_.Run(harness_.Request(2));
   for (int64_t generation : {1, 2}) {
     Break("w0", generation);
-    harness_.Obey();
+    harness_.Execute();
     harness_.Advance(absl::Seconds(2));
-    harness_.Obey();
+    harness_.Execute();
   }
   EXPECT_EQ(ReasonOf(*harness_.call(call).finished), "GROUP_LOST");
   EXPECT_EQ(DetailOf(*harness_.call(call).finished).metadata["attempts"], "2");
@@ -288,7 +288,7 @@ TEST_F(GroupTest, FailedFormationIsTriedAgainLaterAndLater) {
     event.mutable_group_opened()->mutable_error()->set_code(14);
     harness_.Say(harness_.worker("w0"), event);
     harness_.Take(harness_.worker("w1"), WorkerCommand::kOpenGroup);
-    harness_.Obey();  // GroupClosed.
+    harness_.Execute();  // GroupClosed.
   }
   EXPECT_GE(opened[3] - opened[2], 2 * (opened[2] - opened[1]) - absl::Milliseconds(50));
 }
@@ -334,7 +334,7 @@ TEST_F(GroupTest, LanesOfAllWorkersAreProjectionsOfOneOrder) {
   for (int i = 0; i < 6; ++i) {
     const int64_t call = harness_.Run(harness_.Request(i % 2 == 0 ? 2 : 4));
     harness_.Upload(harness_.JobOf(call));
-    harness_.Obey();
+    harness_.Execute();
     harness_.Fetch(harness_.JobOf(call));
     EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
   }

@@ -10,7 +10,7 @@ namespace annulus {
 class JobCase : public testing::Test {
  protected:
   void ExpectIdle() {
-    harness_.Obey();
+    harness_.Execute();
     for (const v1::WorkerInfo& worker : harness_.Info().workers()) {
       EXPECT_EQ(worker.staging().used_bytes(), 0) << worker.slot();
       EXPECT_EQ(worker.device().used_bytes(), 0) << worker.slot();

@@ -46,12 +46,12 @@ TEST_F(JobLifeTest, GroupJobIsPreparedRunInSegmentsAndDrained) {
   const int64_t call = harness_.Run(harness_.Request(2));
   const std::string job = harness_.JobOf(call);
   harness_.hold = {WorkerCommand::kPrepare, WorkerCommand::kRunSegment};
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_FALSE(harness_.Take(harness_.worker("w0"), WorkerCommand::kPrepare).has_value());
   harness_.Upload(job);
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_READY);
   harness_.hold = {WorkerCommand::kRunSegment};
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_RUNNING);
   // Two segments are outstanding; the third is not issued yet.
   EXPECT_EQ(harness_.worker("w0").commands.size(), 2u);
@@ -59,7 +59,7 @@ TEST_F(JobLifeTest, GroupJobIsPreparedRunInSegmentsAndDrained) {
   EXPECT_FALSE(harness_.worker("w0").commands[1].run_segment().last());
   EXPECT_EQ(harness_.worker("w1").commands[1].run_segment().longest_step().seconds(), 300);
   harness_.hold.clear();
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_DRAINING);
   harness_.Fetch(job);
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
@@ -79,7 +79,7 @@ TEST_F(JobLifeTest, WorldSizeThatTheFamilyLacksRunsInTheSmallestGroupThatHoldsIt
   EXPECT_EQ(harness_.Placed(call).shards_size(), 3);
   const std::string job = harness_.JobOf(call);
   harness_.Upload(job);
-  harness_.Obey();
+  harness_.Execute();
   harness_.Fetch(job);
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
   // The surplus rank has no shard and gets no commands.
@@ -144,14 +144,14 @@ TEST_F(JobLifeTest, CancelInEveryStateFreesEverything) {
     harness.hold = {WorkerCommand::kPrepare, WorkerCommand::kRunSegment};
     if (stop >= 1) harness.Upload(job);
     if (stop >= 2) harness.hold = {WorkerCommand::kRunSegment};
-    harness.Obey();
+    harness.Execute();
     if (stop >= 3) harness.hold.clear();
-    harness.Obey();
+    harness.Execute();
     if (stop == 5) harness.Fetch(job);
     const auto before = harness.StateOf(call);
     harness.Handle(event::CallGone{call});
     harness.hold.clear();
-    harness.Obey();
+    harness.Execute();
     EXPECT_EQ(harness.Get(job).state(), stop == 5 ? Job::STATE_SUCCEEDED : Job::STATE_CANCELLED)
         << Job::State_Name(before);
     EXPECT_TRUE(harness.tables().runs.all().empty());
@@ -165,7 +165,7 @@ TEST_F(JobLifeTest, DisagreeingSchedulesDoNotStart) {
   const int64_t call = harness_.Run(harness_.Request(2));
   harness_.hold = {WorkerCommand::kPrepare};
   harness_.Upload(harness_.JobOf(call));
-  harness_.Obey();
+  harness_.Execute();
   for (const char* slot : {"w0", "w1"}) {
     auto prepare = harness_.Take(harness_.worker(slot), WorkerCommand::kPrepare);
     control::v1::WorkerEvent event;
@@ -216,7 +216,7 @@ TEST_F(JobLifeTest, DeadlinesEndJobsWithTheReasonOfTheirState) {
   v1::RunJobRequest slow = harness_.Request(1);
   const int64_t uploading = harness_.Run(slow);
   harness_.Advance(absl::Seconds(10));
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(ReasonOf(*harness_.call(running).finished), "EXPIRED_RUNNING");
   EXPECT_EQ(harness_.call(running).finished->code(), absl::StatusCode::kDeadlineExceeded);
   harness_.Advance(absl::Seconds(30));
@@ -277,7 +277,7 @@ TEST_F(JobLifeTest, AtMostTwoJobsAheadOfAGroupAndMoreImportantOnesGoFirst) {
   EXPECT_EQ(harness_.StateOf(calls[2]), Job::STATE_QUEUED);
   harness_.Upload(harness_.JobOf(calls[0]));
   harness_.hold = {WorkerCommand::kRunSegment};
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(calls[0]), Job::STATE_RUNNING);
   EXPECT_EQ(harness_.StateOf(calls[3]), Job::STATE_UPLOADING);
   EXPECT_EQ(harness_.StateOf(calls[2]), Job::STATE_QUEUED);
@@ -309,7 +309,7 @@ TEST_F(JobLifeTest, ShortJobDoesNotWaitForTheEndOfALongOneOnItsGroup) {
       harness.plan_seconds = 0.1 * segments;
       const int64_t call = harness.Run(harness.Request(2), whose);
       harness.Upload(harness.JobOf(call));
-      harness.Obey();
+      harness.Execute();
       return call;
     };
     const int64_t longer = start(10000, "anonymous");

@@ -23,7 +23,7 @@ TEST_F(KeptStateTest, IsLostWithAWorker) {
   const int64_t at_work = harness_.Run(Gradients(forward));
   harness_.hold = {WorkerCommand::kRunSegment};
   harness_.Upload(harness_.JobOf(at_work));
-  harness_.Obey();
+  harness_.Execute();
   const int64_t second = harness_.Run(Gradients(forward));
   const int64_t waits = harness_.Run(Gradients(forward));
   const int64_t waits_too = harness_.Run(Gradients(forward));
@@ -31,7 +31,7 @@ TEST_F(KeptStateTest, IsLostWithAWorker) {
   harness_.silent.insert("w1");
   harness_.hold.clear();
   harness_.Advance(harness_.tables().options.lease + absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   for (int64_t call : {at_work, second, waits, waits_too}) {
     EXPECT_EQ(harness_.StateOf(call), Job::STATE_FAILED);
     EXPECT_EQ(ErrorOf(call).code(), absl::StatusCode::kNotFound);
@@ -62,9 +62,9 @@ TEST_F(KeptStateTest, OutlivesItsGroup) {
   const int64_t call = harness_.Run(Gradients(forward, /*release=*/true));
   BreakGroup();
   EXPECT_EQ(StatusOf(forward), KeptState::STATUS_HELD);
-  harness_.Obey();
+  harness_.Execute();
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.Placed(call).attempt(), 2);
   EXPECT_EQ(ReserveOf("w1", harness_.JobOf(call), 2).lender().attempt(), 1);
   Finish(call, 2);
@@ -78,7 +78,7 @@ TEST_F(KeptStateTest, CannotBeUsedWhenItsWorkersAreNoGroup) {
   const std::string forward = Keep(2);
   harness_.AddWorker("a");
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   const int64_t call = harness_.Run(Gradients(forward));
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_QUEUED);
   harness_.Advance(harness_.tables().options.regroup_wait + absl::Seconds(1));
@@ -94,7 +94,7 @@ TEST_F(KeptStateTest, CannotBeUsedWhenTheirGroupDoesNotFormAgain) {
   BreakGroup();
   const int64_t call = harness_.Run(Gradients(forward));
   for (int i = 0; i < 120; ++i) {
-    harness_.Obey();
+    harness_.Execute();
     harness_.Advance(absl::Milliseconds(100));
     if (!harness_.tables().groups.all().empty()) BreakGroup();
   }
@@ -110,7 +110,7 @@ TEST_F(KeptStateTest, IsUsedWithinTheMemoryOfItsOwnWorkersReadyOrNot) {
   harness_.device_limit = 500;
   auto& small = harness_.AddWorker("w1");
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   harness_.device_bytes = 100;
   const std::string state = Keep(2);
   const int64_t again = harness_.Run(Gradients(state));
@@ -131,11 +131,11 @@ TEST_F(KeptStateTest, HoldsNoWorkerThatWantsToLeave) {
   harness_.Start(2);
   const std::string forward = Keep(2);
   Leave("w1");
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(StatusOf(forward), KeptState::STATUS_LOST);
   ExpectIdle();
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   const auto& told = harness_.worker("w1").history;
   EXPECT_TRUE(std::any_of(told.begin(), told.end(), [](const auto& c) { return c.has_drain(); }));
 }
@@ -144,7 +144,7 @@ TEST_F(KeptStateTest, HoldsNoCoordinatorThatDrains) {
   harness_.Start(1);
   Keep(1);
   harness_.Handle(event::Drain{});
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_TRUE(harness_.stopped);
 }
 

@@ -30,10 +30,10 @@ class KeptStateTest : public testing::Test {
   void Finish(int64_t call, int32_t attempt = 1) {
     const std::string job = harness_.JobOf(call);
     harness_.Upload(job, attempt);
-    harness_.Obey();
+    harness_.Execute();
     if (harness_.StateOf(call) != v1::Job::STATE_DRAINING) harness_.OutputsReady(job, attempt);
     harness_.Fetch(job, attempt);
-    harness_.Obey();
+    harness_.Execute();
   }
   // Runs a forward job to success.
   std::string Keep(int32_t ranks, absl::Duration keep = absl::Minutes(1)) {
@@ -53,7 +53,7 @@ class KeptStateTest : public testing::Test {
     return bytes;
   }
   void ExpectIdle() {
-    harness_.Obey();
+    harness_.Execute();
     for (const v1::WorkerInfo& worker : harness_.Info().workers()) {
       EXPECT_EQ(worker.staging().used_bytes(), 0) << worker.slot();
       EXPECT_EQ(worker.device().used_bytes(), 0) << worker.slot();

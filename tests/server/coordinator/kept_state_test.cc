@@ -253,7 +253,7 @@ TEST_F(KeptStateTest, TakesNoMoreThanItsShareOfStaging) {
   const int64_t other = harness_.Run(harness_.Request(1));
   EXPECT_EQ(harness_.StateOf(other), Job::STATE_UPLOADING);
   EXPECT_TRUE(Release(first).ok());
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(second), Job::STATE_UPLOADING);
   for (int64_t call : {second, other}) harness_.Handle(event::CallGone{call});
   ExpectIdle();
@@ -271,7 +271,7 @@ TEST_F(KeptStateTest, WhoWaitsForStatesKeepsNobodyWaiting) {
   const int64_t small = harness_.Run(harness_.Request(1));
   EXPECT_EQ(harness_.StateOf(small), Job::STATE_UPLOADING);
   harness_.Handle(event::CallGone{small});
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(large), Job::STATE_QUEUED);
   const int64_t gradients = harness_.Run(Gradients(first, /*release=*/true));
   EXPECT_EQ(harness_.StateOf(gradients), Job::STATE_UPLOADING);
@@ -290,7 +290,7 @@ TEST_F(TwoStatesTest, IsBoundedInNumber) {
   EXPECT_EQ(ReasonOf(third), "TOO_MANY_STATES");
   EXPECT_TRUE(DetailOf(third).retry_after.has_value());
   EXPECT_TRUE(Release(first).ok());
-  harness_.Obey();
+  harness_.Execute();
   const int64_t fourth = harness_.Run(Forward(1));
   for (int64_t call : {second, fourth}) harness_.Handle(event::CallGone{call});
   ExpectIdle();
@@ -324,7 +324,7 @@ TEST_F(TwoKeepersTest, JobsThatWaitForStatesLeaveOthersTheQueue) {
   const int64_t other = harness_.Run(request);
   EXPECT_EQ(harness_.StateOf(other), Job::STATE_UPLOADING) << ErrorOf(other);
   EXPECT_TRUE(Release(first).ok());
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(waiting[0]), Job::STATE_UPLOADING);
   const int64_t fourth = harness_.Run(Forward(1));
   EXPECT_EQ(harness_.StateOf(fourth), Job::STATE_QUEUED);

@@ -86,7 +86,7 @@ TEST_F(MembershipTest, BrokenStreamIsSuspectAtOnceAndAReconnectBringsCommandsAga
   EXPECT_EQ(worker.received, seen + 1);
   EXPECT_TRUE(worker.commands.back().has_drop());
   EXPECT_EQ(harness_.Info().workers(0).state(), v1::WorkerInfo::STATE_READY);
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_TRUE(harness_.tables().runs.all().empty());
 }
 
@@ -122,7 +122,7 @@ TEST_F(MembershipTest, NewIncarnationFencesTheOldOneWhoseMessagesChangeNothing) 
   *late.mutable_shard_complete()->mutable_shard() = reserve.reserve().shard();
   late.set_term(old.term);
   late.set_id(1);
-  harness_.Handle(event::WorkerSaid{old.connection, late});
+  harness_.Handle(event::WorkerReported{old.connection, late});
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
   // A message of the new worker about the old attempt has no effect either.
   late.set_term(fresh.term);
@@ -148,7 +148,7 @@ TEST_F(MembershipTest, EventsOfAnotherTermAndRepeatedOnesChangeNothing) {
   complete.mutable_shard_complete()->mutable_shard()->set_attempt(1);
   complete.set_id(worker.sent + 1);
   complete.set_term(worker.term - 1);
-  harness_.Handle(event::WorkerSaid{worker.connection, complete});
+  harness_.Handle(event::WorkerReported{worker.connection, complete});
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
   complete.set_term(worker.term);
   complete.set_id(0);
@@ -158,7 +158,7 @@ TEST_F(MembershipTest, EventsOfAnotherTermAndRepeatedOnesChangeNothing) {
   const int64_t events = harness_.call(call).events.size();
   complete.set_term(worker.term);
   complete.set_id(worker.sent);
-  harness_.Handle(event::WorkerSaid{worker.connection, complete});
+  harness_.Handle(event::WorkerReported{worker.connection, complete});
   EXPECT_EQ(harness_.call(call).events.size(), static_cast<size_t>(events));
 }
 
@@ -176,7 +176,7 @@ TEST_F(MembershipTest, OtherMessagesBeforeRegisterEndTheConnection) {
   worker.connection = 77;
   WorkerEvent beat;
   beat.mutable_beat();
-  harness_.Handle(event::WorkerSaid{77, beat});
+  harness_.Handle(event::WorkerReported{77, beat});
   EXPECT_EQ(ReasonOf(*worker.closed), "STREAM_SEQUENCE");
 }
 
@@ -271,7 +271,7 @@ TEST_F(MembershipTest, AfterARestartReadinessWaitsForOneLeaseAndLeftoversAreFree
   EXPECT_TRUE(worker.commands[1].has_abort_group());
   EXPECT_EQ(harness_.Info().workers(0).state(), v1::WorkerInfo::STATE_SUSPECT) << "not ready";
   worker.sent = 0;
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.Info().workers(0).state(), v1::WorkerInfo::STATE_READY);
   EXPECT_FALSE(harness_.Info().ready());
   const int64_t early = harness_.Run(harness_.Request(1));
@@ -346,10 +346,10 @@ TEST_F(MembershipTest, LeavingWorkerFinishesGetsNothingNewAndIsToldToGo) {
   const int64_t next = harness_.Run(harness_.Request(2));
   EXPECT_EQ(ReasonOf(*harness_.call(next).finished), "INSUFFICIENT_WORKERS");
   harness_.Upload(harness_.JobOf(call));
-  harness_.Obey();
+  harness_.Execute();
   harness_.Fetch(harness_.JobOf(call));
   EXPECT_EQ(harness_.StateOf(call), Job::STATE_SUCCEEDED);
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_TRUE(harness_.worker("w1").history.back().has_drain());
   harness_.Disconnect(worker);
   EXPECT_EQ(harness_.Info().workers_size(), 1) << "gone at once, without a lease";

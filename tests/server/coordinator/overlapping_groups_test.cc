@@ -26,7 +26,7 @@ class OverlappingGroupsTest : public testing::Test {
     harness_.longest_step = longest_step;
     const int64_t call = harness_.Run(harness_.Request(ranks));
     harness_.Upload(harness_.JobOf(call));
-    harness_.Obey();
+    harness_.Execute();
     return call;
   }
   // From the first segment of the job that the worker got.
@@ -52,7 +52,7 @@ class OverlappingGroupsTest : public testing::Test {
   }
   bool RunSegment() {
     const bool any = harness_.RunOneSegment();
-    harness_.Obey();
+    harness_.Execute();
     return any;
   }
   // Two workers run a job; the other two of a group of four wait until it is opened.
@@ -61,7 +61,7 @@ class OverlappingGroupsTest : public testing::Test {
     const int64_t call = StartJob(2, absl::Minutes(5));
     for (const char* slot : {"w2", "w3"}) harness_.AddWorker(slot);
     harness_.Advance(absl::Seconds(1));
-    harness_.Obey();
+    harness_.Execute();
     return call;
   }
   CoordinatorHarness harness_;
@@ -74,7 +74,7 @@ TEST_F(OverlappingGroupsTest, ARankIsPatientWithPeersThatHaveSegmentsOfOthersToR
   harness_.longest_step = absl::Seconds(30);
   const int64_t other = harness_.Run(harness_.Request(2));
   for (const int64_t pair : {one, other}) harness_.Upload(harness_.JobOf(pair));
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(LongestStep("w0", one), absl::Seconds(40)) << "its own alone";
   EXPECT_EQ(LongestStep("w2", other), absl::Seconds(30));
   const int64_t whole = StartJob(kWhole, absl::Seconds(7));
@@ -104,11 +104,11 @@ TEST_F(OverlappingGroupsTest, APeerMayWaitForPeersOfItsOwn) {
   harness_.longest_step = absl::Seconds(3);
   const int64_t other = harness_.Run(harness_.Request(2));
   harness_.Upload(harness_.JobOf(one));
-  harness_.Obey();
+  harness_.Execute();
   StartJob(kWhole, absl::Seconds(7));
   // Its two workers run the job of four, which waits for the first job's workers.
   harness_.Upload(harness_.JobOf(other));
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(LongestStep("w2", other), absl::Seconds(2 * 40 + 2 * 7 + 3));
 }
 
@@ -156,7 +156,7 @@ TEST_F(OverlappingGroupsTest, AGroupConnectsWhenNoneOfItsWorkersIsLeavingAnother
   harness_.Say(harness_.worker("w0"), broken);
   EXPECT_FALSE(ToldToConnect("w2", kWhole)) << "a segment may still be running out";
   harness_.hold.erase(WorkerCommand::kAbortGroup);
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_TRUE(ToldToConnect("w2", kWhole));
 }
 

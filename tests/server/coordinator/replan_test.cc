@@ -63,7 +63,7 @@ TEST_F(ReplanTest, OneIsPlannedInTheEventAndTheOthersElsewhere) {
 TEST_F(ReplanTest, NoneIsPlacedByItsOldPlanMeanwhile) {
   harness_.AddWorker("w2");
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_TRUE(IsFormed(2));
   for (size_t i = 1; i < waiting_.size(); ++i) {
     EXPECT_EQ(harness_.StateOf(waiting_[i]), Job::STATE_QUEUED);

@@ -26,7 +26,7 @@ class SegmentTurnsTest : public testing::Test {
     request.mutable_execution()->set_priority(priority);
     const int64_t call = harness_.Run(request);
     harness_.Upload(harness_.JobOf(call));
-    harness_.Obey();
+    harness_.Execute();
     return call;
   }
   // Runs segments of 0.1 s each. Returns how many belonged to the call's job.
@@ -67,7 +67,7 @@ TEST_F(SegmentTurnsTest, TheMoreImportantOneGoesOnUntilTheOtherHasWaited) {
   // A new job has no waiting time.
   EXPECT_NEAR(RunFor(absl::Seconds(10), important), 50, 5);
   harness_.Handle(event::CallGone{important});
-  harness_.Obey();
+  harness_.Execute();
   RunFor(absl::Seconds(1), other);
   Start(1);
   EXPECT_GE(RunFor(absl::Seconds(8), other), 35) << "however many come";

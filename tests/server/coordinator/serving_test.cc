@@ -48,7 +48,7 @@ TEST_F(ServingTest, JobsOfOneWorkerGoToThoseThatServeThem) {
   harness_.AddWorker("a");
   Serving();
   harness_.AddWorker("b");
-  harness_.Obey();
+  harness_.Execute();
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(EndpointOf(harness_.Run(Bf16x3(1))), "b:8004") << i;
     EXPECT_EQ(harness_.planned_pair_seconds, 2e-9) << "the other's rate does not count";
@@ -62,7 +62,7 @@ TEST_F(ServingTest, GroupJobsGoToGroupsWhoseRanksServeThem) {
   Lacking();
   for (const char* slot : {"c", "d"}) harness_.AddWorker(slot);
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   for (int i = 0; i < 2; ++i) {
     const int64_t call = harness_.Run(Bf16x3(2));
     EXPECT_EQ(EndpointOf(call, 0), "a:8004");
@@ -88,7 +88,7 @@ TEST_F(ServingTest, TooFewThatServeItAreTooFewWorkers) {
   Lacking();
   harness_.AddWorker("c");
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   for (int i = 0; i < 2; ++i) harness_.Run(Bf16x3(2));
   const int64_t waiting = harness_.Run(Bf16x3(2));
   ASSERT_EQ(harness_.StateOf(waiting), v1::Job::STATE_QUEUED);
@@ -114,7 +114,7 @@ TEST_F(ServingTest, ServersInNoGroup) {
   harness_.AddWorker("b");
   harness_.AddWorker("c");
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   const int64_t refused = harness_.Run(Bf16x3(2));
   ASSERT_TRUE(Refusal(refused).has_value());
   EXPECT_EQ(ReasonOf(*Refusal(refused)), "INSUFFICIENT_WORKERS");
@@ -200,7 +200,7 @@ TEST_F(ServingTest, DeterministicJobsAreForWorkersThatAreAlike) {
   harness_.silent.insert("x");
   harness_.Disconnect(harness_.worker("x"));
   harness_.Advance(absl::Seconds(10));
-  harness_.Obey();
+  harness_.Execute();
   const int64_t call = harness_.Run(Deterministic(1));
   EXPECT_EQ(harness_.StateOf(call), v1::Job::STATE_UPLOADING)
       << Refusal(call).value_or(absl::OkStatus());
@@ -220,7 +220,7 @@ TEST_F(BusyServingTest, AJobThatWaitsNeverGoesToOneThatJoinsAndDoesNotServeIt) {
   Lacking();
   harness_.AddWorker("x");
   harness_.Advance(absl::Seconds(1));
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(second), v1::Job::STATE_QUEUED);
   EXPECT_EQ(EndpointOf(harness_.Run(harness_.Request(1))), "x:8004") << "it keeps nobody waiting";
   harness_.Upload(harness_.JobOf(first));
@@ -252,7 +252,7 @@ TEST_F(BusyServingTest, ADeterministicJobIsNotPlacedBesideAnotherKernelPath) {
   const int64_t waiting = harness_.Run(Deterministic(1));
   harness_.arithmetic = "cpu/other";
   harness_.AddWorker("x");
-  harness_.Obey();
+  harness_.Execute();
   harness_.Upload(harness_.JobOf(first));
   harness_.OutputsReady(harness_.JobOf(first));
   EXPECT_EQ(harness_.StateOf(waiting), v1::Job::STATE_QUEUED);

@@ -75,7 +75,7 @@ TEST_F(WorkAheadTest, WhatWaitsCountsByThePlanThatItHasNow) {
   harness_.Disconnect(harness_.worker("w1"));
   for (int i = 0; i < 4; ++i) {
     harness_.Advance(absl::Seconds(4));
-    harness_.Obey();
+    harness_.Execute();
   }
   harness_.plan_seconds = 6;
   const int64_t call = RunSoon(harness_.Request(1));
@@ -115,7 +115,7 @@ TEST_F(DeviceMemoryTest, LaterJobsOfOneRankDoNotKeepAReadyGroupFromItsDevices) {
     Compute(call);
     for (const int64_t waits : later) EXPECT_EQ(harness_.StateOf(waits), Job::STATE_QUEUED);
   }
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(group), Job::STATE_DRAINING);
   for (const int64_t call : later) EXPECT_EQ(harness_.StateOf(call), Job::STATE_UPLOADING);
 }
@@ -127,12 +127,12 @@ TEST_F(DeviceMemoryTest, AJobOfOneRankGoesBeforeALaterGroup) {
   const int64_t later = RunReadyGroup();
   EXPECT_EQ(harness_.StateOf(one), Job::STATE_QUEUED);
   for (const int64_t call : first) Compute(call);
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(group), Job::STATE_DRAINING);
   EXPECT_EQ(harness_.StateOf(one), Job::STATE_UPLOADING);
   EXPECT_EQ(harness_.StateOf(later), Job::STATE_READY);
   Compute(one);
-  harness_.Obey();
+  harness_.Execute();
   EXPECT_EQ(harness_.StateOf(later), Job::STATE_DRAINING);
 }
 

@@ -41,7 +41,7 @@ class LocalRunJobTest : public testing::Test {
     options.clock = [this] { return SteadyNow() + absl::Seconds(ahead_.load()); };
     options.coordinator = coordinator_;
     loop_ = std::make_unique<CoordinatorLoop>(std::move(options));
-    event::WorkerSaid said;
+    event::WorkerReported said;
     said.connection = loop_->NewNumber();
     *said.event.mutable_register_() = SmallWorker("w0", "i");
     EXPECT_TRUE(loop_->PostLink(said.connection, std::make_shared<Link>(), said).ok());

@@ -115,7 +115,7 @@ TEST(CoordinatorLoopTest, TimersRunWithoutMail) {
     void Close(const absl::Status&) override {}
   };
   CoordinatorLoop loop(options);
-  event::WorkerSaid said;
+  event::WorkerReported said;
   said.connection = loop.NewNumber();
   *said.event.mutable_register_() = SmallWorker("w0", "i");
   EXPECT_TRUE(loop.PostLink(said.connection, std::make_shared<Link>(), said).ok());
@@ -157,7 +157,7 @@ class BusyLoopTest : public testing::Test {
       return absl::UnimplementedError("not here");
     };
     loop_ = std::make_unique<CoordinatorLoop>(std::move(options));
-    event::WorkerSaid said;
+    event::WorkerReported said;
     said.connection = link_ = loop_->NewNumber();
     *said.event.mutable_register_() = SmallWorker("w0", "i");
     EXPECT_TRUE(loop_->PostLink(link_, std::make_shared<Link>(this), said).ok());
@@ -204,7 +204,7 @@ class BusyLoopTest : public testing::Test {
   static Event PlanJob(int64_t call) { return event::PlanJob{call, "anonymous", Job()}; }
   static Event GetServerInfo(int64_t call) { return event::GetServerInfo{call}; }
   absl::Status PostBeat() {
-    event::WorkerSaid said;
+    event::WorkerReported said;
     said.connection = link_;
     said.event.set_term(absl::ToUnixMicros(absl::FromUnixSeconds(1000000)));
     said.event.mutable_beat();

@@ -19,7 +19,7 @@ absl::StatusOr<WorkerRates> Measure(Teller* teller) {
   backend.comm_host = "127.0.0.1";
   StartRatesOptions options;
   options.time = absl::Milliseconds(1);
-  options.told_to_end = [teller] { return ++teller->asked == teller->last; };
+  options.stop_requested = [teller] { return ++teller->asked == teller->last; };
   return MeasureStartRates(*MakeEngine(backend), options);
 }
 

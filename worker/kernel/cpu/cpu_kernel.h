@@ -17,6 +17,9 @@
 
 namespace annulus {
 
+// The attention kernel on the CPU: CpuKernel serves every job. CpuGradients is its part for
+// gradients.
+
 // Gradients on the CPU. Weights are computed again from the LSE, tile by tile. All five products
 // are fp32 for every input type, with one exception: bf16 on "amx" and "avx512bf16". These multiply
 // bf16 numbers, and round weights and dS to bf16 first. The bits depend on the inputs and the task

@@ -51,14 +51,16 @@ TEST(SpecJsonTest, EqualNamesOfDifferentObjectsAreNone) {
 
 TEST(SpecJsonTest, ANameTwiceIsRefusedAtEveryDepth) {
   ExpectRefused(
-      {{R"({"masks": [{"causal": true}], "masks": []})", "the spec names \"masks\" twice"},
-       {R"({"scale": 1, "deterministic": true, "scale": 1})", "the spec names \"scale\" twice"},
-       {R"({"scale": null, "scale": 1})", "the spec names \"scale\" twice"},
+      {{R"({"masks": [{"causal": true}], "masks": []})", "the spec has the field \"masks\" twice"},
+       {R"({"scale": 1, "deterministic": true, "scale": 1})",
+        "the spec has the field \"scale\" twice"},
+       {R"({"scale": null, "scale": 1})", "the spec has the field \"scale\" twice"},
        {R"({"masks": [{"causal": true}, {"causal": true, "causal": false}]})",
-        "masks[1] names \"causal\" twice"},
-       {R"({"masks": [{"bitMask": true, "bit_mask": false}]})", "masks[0] names \"bitMask\" twice"},
+        "masks[1] has the field \"causal\" twice"},
+       {R"({"masks": [{"bitMask": true, "bit_mask": false}]})",
+        "masks[0] has the field \"bitMask\" twice"},
        {R"({"modifiers": {"bias": {"heads": 1, "heads": 1}}})",
-        "modifiers.bias names \"heads\" twice"}});
+        "modifiers.bias has the field \"heads\" twice"}});
 }
 
 TEST(SpecJsonTest, WhatIsNoJsonIsRefusedWhereItIs) {

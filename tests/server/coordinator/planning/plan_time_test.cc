@@ -83,7 +83,7 @@ class PlanTimeTest : public testing::Test {
         static_cast<size_t>(harness_.plans_made - made) + (harness_.plans_wanted.size() - wanted),
         1u);
     harness_.Handle(event::CallGone{call});
-    harness_.Obey();
+    harness_.Execute();
     return harness_.plans_made > made;
   }
   CoordinatorHarness harness_;

@@ -9,8 +9,9 @@
 
 namespace annulus {
 
-// AMX tile registers: operands and destinations of products, and the accumulator tiles. Compiled
-// for AMX and included by amx_products-inl.h. Start at Operands, Product and Accumulators.
+// Matrix products by AMX tiles. Compiled for AMX and included by other amx_*-inl.h files. Start at
+// Products::Multiply (any shape and format) and MultiplyFourTiles (32 × 32, bf16). They read
+// Operands, write to a Product, and sum in the tile registers (Accumulators).
 
 // Operands and results.
 
@@ -138,9 +139,6 @@ class Accumulators {
 };
 
 }  // namespace
-
-// Matrix products by AMX tiles. Compiled for AMX and included by the other amx_*-inl.h files. Start
-// at Products::Multiply (any shape and format) and MultiplyFourTiles (32 × 32, bf16).
 
 // Products of numbers that are one bf16 number each, or the sum of two.
 

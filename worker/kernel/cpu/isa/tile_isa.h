@@ -10,6 +10,13 @@
 
 namespace annulus {
 
+// The inner loops of the CPU kernel: one table of functions per instruction set. The fp32 loops
+// come from one template (tile_functions-inl.h), so paths differ in vector width only. AVX512-BF16
+// multiplies pairs of bf16 numbers. AMX multiplies bf16 numbers, or numbers in two bf16 parts.
+//
+// A result row depends on its own query row and the key blocks alone, not on its neighbours in a
+// tile, nor on the grouping of rows. Packed data is an opaque array of floats to callers.
+
 // The unpacked path for few query slots: keys and values are read in place (row_loop.h).
 
 inline constexpr int kUnpackedKeys = 16;  // Keys that are attended to at once.
@@ -48,12 +55,7 @@ using AttendRowsFunction = void(const UnpackedRows& rows, RowSlot* slots, int co
 
 AttendRowsFunction AttendRowsAvx512;  // The function of kAvx512Isa.
 
-// The inner loops of the CPU kernel: one table of functions per instruction set. The fp32 loops
-// come from one template (tile_functions-inl.h), so paths differ in vector width only. AVX512-BF16
-// multiplies pairs of bf16 numbers. AMX multiplies bf16 numbers, or numbers in two bf16 parts.
-//
-// A result row depends on its own query row and the key blocks alone, not on its neighbours in a
-// tile, nor on the grouping of rows. Packed data is an opaque array of floats to callers.
+// The packed path: tiles of query rows against packed blocks of keys.
 
 inline constexpr int kRowGroup = 6;   // Query rows of a micro-kernel.
 inline constexpr int kTileRows = 96;  // Query rows of a tile: a multiple of kRowGroup and of 16.

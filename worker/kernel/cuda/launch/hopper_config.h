@@ -8,6 +8,10 @@
 
 namespace annulus::cuda {
 
+// The forward kernel for sm_90a: fp16 and bf16, no ChangeRule. A thread block has three warp
+// groups. The first is the producer: it loads items, keys, values and queries. The other two are
+// consumers, with 64 slots each.
+
 // Shared-memory layout for TMA and wgmma. A tile consists of panels. A panel has rows of 64 16-bit
 // elements, 128 bytes each, contiguous, with 128-byte swizzle. It begins at a multiple of 1024.
 
@@ -60,9 +64,7 @@ ANNULUS_GPU uint32_t KeyBits(int32_t begin, int32_t end, int first) {
   return static_cast<uint32_t>(high & ~low);
 }
 
-// The forward kernel for sm_90a: fp16 and bf16, no ChangeRule. A thread block has three warp
-// groups. The first is the producer: it loads items, keys, values and queries. The other two are
-// consumers, with 64 slots each.
+// Sizes of the kernel.
 
 inline constexpr int kHopperSlots = 128;  // Slots of a tile.
 inline constexpr int kHopperThreads = 384;

@@ -14,11 +14,11 @@
 
 namespace annulus::cuda {
 
-// The plans of the forward kernel for sm_90a, besides those of the portable kernel: pure functions.
+// Plans of the forward kernel for sm_90a, in addition to those of launch_plan.h: pure functions.
 
-// True if that kernel can compute the call. It needs 16-bit inputs, rows and heads aligned for TMA
-// (dimensions that are multiples of 8), no modifier, and a job that is not deterministic. Its tiles
-// fold keys in another order than the portable kernel's.
+// True if the kernel for sm_90a can compute the call. It needs 16-bit inputs, rows and heads
+// aligned for TMA (dimensions that are multiples of 8), no modifier, and a job that is not
+// deterministic. Its tiles fold keys in another order than the portable kernel's.
 bool HopperServes(const KernelJob& job, absl::Span<const KernelTask> tasks);
 
 // The number of persistent thread blocks of a launch: one per multiprocessor, but at most `items`.

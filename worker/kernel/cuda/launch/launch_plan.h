@@ -19,7 +19,8 @@ namespace annulus::cuda {
 // The instantiation that serves a job. Requires: dimensions at most kMaxDim; type fp32, fp16 or
 // bf16.
 ForwardKind KindOf(const KernelJob& job);
-int DimOf(const BlockLayout& layout);  // The `dim` of KindOf.
+// The `dim` of KindOf: the larger of the two dimensions, rounded up to 64, 128 or 256.
+int DimOf(const BlockLayout& layout);
 
 // For the kernel for sm_90a: the maps of each task's keys and values (kMapsOfTask).
 std::vector<TensorMapSpec> MapsOf(const KernelJob& job, absl::Span<const KernelTask> tasks);

@@ -6,6 +6,10 @@
 
 namespace annulus::cuda {
 
+// The kernels of operations on whole blocks (KernelOp): the epilogues of a step. Included by
+// compiled_kernels.cu, and by the tests' emulator. Start at OpBlock::Run. Merges are in OpMerge,
+// and the arithmetic of states is in OpCell.
+
 // log2(e) in two parts. The first has 29 bits, so that its product with a float is exact.
 constexpr double kLog2eHigh = 0x1.7154765p+0, kLog2eLow = 0x1.5c17f0bbbe88p-31;
 
@@ -124,10 +128,6 @@ struct OpCell {
                                      : GPU::template ToFloat<Element::kFp16>(bits);
   }
 };
-
-// The kernels of operations on whole blocks (KernelOp): the epilogues of a step. Included by
-// compiled_kernels.cu, and by the tests' emulator. Start at OpBlock::Run; merges are in OpMerge,
-// the arithmetic of states in OpCell (op_block-inl.h).
 
 // Merges a partial with sums divided by its weights into one with undivided sums. Its rows have
 // seen keys even if all scores are −infinity (docs/reference/numerics.md), or if NaN has hidden
