@@ -94,7 +94,7 @@ class CompileCommandsTest(unittest.TestCase):
     def test_what_compiles_nothing_has_no_entry(self):
         self.assertEqual(
             list(made()),
-            ["base/log.cc", "base/escape_for_terminal.cc", OUT + "proto/annulus/v1/types.pb.cc"],
+            ["base/escape_for_terminal.cc", "base/log.cc", OUT + "proto/annulus/v1/types.pb.cc"],
         )
 
     def test_folders_that_only_begin_alike_are_sources(self):
