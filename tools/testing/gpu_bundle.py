@@ -24,7 +24,7 @@ OF_MACHINE = re.compile(r"(ld-linux.*|lib(c|m|dl|rt|pthread|resolv|nsl|util|anl|
 # The runner, and what it uses of the tests of whole jobs.
 SOURCES = (*(f"tests/gpu/{name}.py" for name in ("run", "runner", "schedule", "results", "report")), *SCRIPTS)
 # A package of this name that a machine has installed must not be taken for ours.
-PACKAGES = ("tests/__init__.py", "tests/gpu/__init__.py", "tests/end_to_end/__init__.py")
+PACKAGES = ("tests/__init__.py", "tests/gpu/__init__.py", "tests/end_to_end/__init__.py", "tests/end_to_end/harness/__init__.py")
 # Programs look beside themselves for their libraries, and so do these: nothing else on the machine sees them.
 LINK = "--linkopt=-Wl,--disable-new-dtags,-rpath,$ORIGIN/../lib"
 
