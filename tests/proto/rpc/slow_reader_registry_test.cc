@@ -1,9 +1,10 @@
+#include "proto/rpc/slow_reader_registry.h"
+
 #include <atomic>
 #include <thread>
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "proto/rpc/slow_reader_guard.h"
 
 namespace annulus {
 namespace {
