@@ -17,7 +17,7 @@ class RangeBands {
  public:
   explicit RangeBands(const std::vector<MaskRange>& ranges);
 
-  // The number of bands that have rows in [0, q_len). Strips are in row order. Strip 0 begins at
+  // The number of bands that have rows in [0, q_len). Bands are in row order. Band 0 begins at
   // row 0. The last band of the list has no end and no ranges.
   int64_t bands(int64_t q_len) const;
   // The rows of `band`, clipped to [0, q_len).
