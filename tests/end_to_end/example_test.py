@@ -66,6 +66,7 @@ class ExampleTest(unittest.TestCase):
 
     def test_the_cpp_examples(self):
         says = {
+            "attend_c": r"annulus \d+\.\d+\.\d+, first row equals v: true",
             "attend": r"[12] workers, first row equals v: true",
             "gradients": r"dv of one column sums to (499\.9|500\.0)\d over 500 queries",
             "sequences": r"501 queries over 1400 keys, first row equals v: true",

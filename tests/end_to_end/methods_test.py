@@ -47,8 +47,6 @@ class MethodsTest(unittest.TestCase):
                                 code = code_of(channel, path, [] if method.client_streaming else [empty])
                                 self.assertNotEqual(code, grpc.StatusCode.UNIMPLEMENTED)
                             called += 1
-                    unknown = code_of(channel, f"/annulus.v1.{name}/NoSuchMethod", [])
-                    self.assertEqual(unknown, grpc.StatusCode.UNIMPLEMENTED)
             self.assertGreaterEqual(called, 16)
 
 

@@ -395,6 +395,21 @@ absl::Status Bad(absl::string_view file, const JsonFault& fault) {
 
 }  // namespace
 
+absl::Status ParseRequest(absl::string_view json, google::protobuf::Message* request) {
+  const auto bad = [](absl::string_view path, const std::string& what) {
+    ErrorDetail detail{"BAD_REQUEST", {}, {}, {}};
+    if (!path.empty()) detail.fields.push_back({std::string(path), what});
+    return MakeError(absl::StatusCode::kInvalidArgument,
+                     absl::StrCat(path.empty() ? "the request" : path, " ", what), detail);
+  };
+  if (const auto fault = FaultOfProtoJson(json, *request->GetDescriptor()); fault.has_value()) {
+    return bad(fault->path.value_or(""), fault->what);
+  }
+  const auto status =
+      google::protobuf::util::JsonStringToMessage({json.data(), json.size()}, request);
+  return status.ok() ? absl::OkStatus() : bad("", std::string(status.message()));
+}
+
 absl::StatusOr<v1::AttentionSpec> ParseSpec(absl::string_view json, absl::string_view file) {
   absl::ConsumePrefix(&json, "\xEF\xBB\xBF");
   const std::optional<JsonFault> fault = FaultOfProtoJson(json, *v1::AttentionSpec::descriptor());

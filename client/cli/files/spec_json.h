@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "annulus/v1/types.pb.h"
 #include "google/protobuf/descriptor.h"
+#include "google/protobuf/message.h"
 
 namespace annulus {
 
@@ -51,6 +52,10 @@ struct JsonFault {
 // For messages without maps and bytes. Duration is the only well-known type supported.
 std::optional<JsonFault> FaultOfProtoJson(absl::string_view text,
                                           const google::protobuf::Descriptor& message);
+
+// Parses a request of the C interface in proto3 JSON, by the rules of FaultOfProtoJson.
+// INVALID_ARGUMENT / BAD_REQUEST with the field.
+absl::Status ParseRequest(absl::string_view json, google::protobuf::Message* request);
 
 // Parses an AttentionSpec in proto3 JSON, by the rules of FaultOfProtoJson. A byte order mark is
 // skipped. INVALID_ARGUMENT / BAD_SPEC with `file` (the text's file) and the field.
