@@ -1,5 +1,6 @@
 """A requested stop is no warning; a loss is one."""
 
+import os
 import re
 import signal
 import subprocess
@@ -18,7 +19,9 @@ def children_of(pid):
 
 
 def waits_for_signals(pid):
-    """True if a worker blocks SIGTERM, to receive it later."""
+    """True if a worker's program blocks SIGTERM, to receive it later. Before exec() it has its parent's mask."""
+    if not os.readlink(f"/proc/{pid}/exe").endswith("annulus-worker"):
+        return False
     with open(f"/proc/{pid}/status", encoding="utf-8") as file:
         return int(re.search(r"SigBlk:\s+(\w+)", file.read())[1], 16) >> (signal.SIGTERM - 1) & 1
 
