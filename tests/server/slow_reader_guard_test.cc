@@ -15,6 +15,7 @@
 #include "annulus/v1/data_plane.grpc.pb.h"
 #include "base/error.h"
 #include "base/steady_time.h"
+#include "proto/rpc/slow_reader_registry.h"
 #include "proto/wire/status.h"
 #include "tests/server/unread_call.h"
 #include "tests/worker/data_plane/data_plane_harness.h"

@@ -12,6 +12,7 @@
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
 #include "proto/rpc/slow_reader_guard.h"
+#include "proto/rpc/slow_reader_registry.h"
 #include "server/coordinator/planning/planner.h"
 #include "server/services/coordinator_loop.h"
 #include "server/services/jobs_service.h"

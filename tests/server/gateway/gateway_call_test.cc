@@ -12,6 +12,7 @@
 #include "client/transport/stream_pool.h"
 #include "gtest/gtest.h"
 #include "proto/rpc/slow_reader_guard.h"
+#include "proto/rpc/slow_reader_registry.h"
 #include "proto/wire/convert.h"
 #include "proto/wire/status.h"
 #include "server/gateway/inline_job.h"
