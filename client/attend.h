@@ -12,6 +12,7 @@
 #include "attention/spec/spec.h"
 #include "attention/spec/tensor_table.h"
 #include "client/session/job_progress.h"
+#include "client/transport/tensor_strides.h"
 
 namespace annulus {
 
@@ -21,8 +22,8 @@ namespace annulus {
 // - kAuto: kDirect if every ready worker accepts a connection, else kGateway.
 enum class DataPath { kAuto, kDirect, kGateway };
 
-// One job. Tensors are packed rows [rows, heads, dim], row-major and little-endian.
-// TensorTable(spec) (attention/spec/tensor_table.h) lists them with heads, dim and dtype.
+// One job. Tensors are packed rows [rows, heads, dim], row-major and little-endian, or have
+// strides. TensorTable(spec) (attention/spec/tensor_table.h) lists them with heads, dim and dtype.
 struct AttendArguments {
   AttentionSpec spec;
   Execution execution;
@@ -32,6 +33,10 @@ struct AttendArguments {
   // The wanted outputs, of exactly their size in bytes. Borrowed: written until the job has ended.
   // An output that is absent here is dropped. After an error the contents are undefined.
   std::map<TensorId, absl::Span<std::byte>> outputs;
+  // Inputs and outputs that are not packed rows: where their elements are. The span then reaches
+  // from the first element to the end of the last one (StridedBytes()), or further. Rows are packed
+  // chunk by chunk as they are sent, never the whole tensor.
+  std::map<TensorId, TensorStrides> strides;
   DataPath path = DataPath::kAuto;
   // Time from now to the end of the job, retries included. Zero: ClientOptions::default_timeout.
   // The coordinator ends a job after its --max-timeout (1 h by default) in any case.

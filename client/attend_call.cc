@@ -16,8 +16,15 @@
 namespace annulus {
 namespace {
 
-absl::Status CheckSize(const TensorInfo& tensor, int64_t rows, size_t bytes) {
-  const int64_t expected = rows * tensor.row_bytes();
+absl::Status CheckSize(const TensorInfo& tensor, int64_t rows, size_t bytes,
+                       const AttendArguments& arguments) {
+  const auto strides = arguments.strides.find(tensor.id);
+  int64_t expected = rows * tensor.row_bytes();
+  if (strides != arguments.strides.end()) {
+    const bool output = tensor.direction != Direction::kInput;
+    ASSIGN_OR_RETURN(expected, StridedBytes(tensor, rows, strides->second, output));
+    if (static_cast<int64_t>(bytes) > expected) return absl::OkStatus();
+  }
   if (static_cast<int64_t>(bytes) == expected) return absl::OkStatus();
   return InvalidField("TENSOR_BYTES_MISMATCH", TensorName(tensor.id),
                       absl::StrCat("has ", bytes, " bytes, but the spec requires ", expected));
@@ -32,10 +39,10 @@ absl::Status CheckMemory(const AttentionSpec& spec, const AttendArguments& argum
       if (input == arguments.inputs.end()) {
         return InvalidField("MISSING_TENSOR", TensorName(tensor.id), "this input is missing");
       }
-      RETURN_IF_ERROR(CheckSize(tensor, rows.of(tensor).rows(), input->second.size()));
+      RETURN_IF_ERROR(CheckSize(tensor, rows.of(tensor).rows(), input->second.size(), arguments));
     } else if (const auto output = arguments.outputs.find(tensor.id);
                output != arguments.outputs.end()) {
-      RETURN_IF_ERROR(CheckSize(tensor, rows.of(tensor).rows(), output->second.size()));
+      RETURN_IF_ERROR(CheckSize(tensor, rows.of(tensor).rows(), output->second.size(), arguments));
     }
   }
   const auto known = [&](TensorId id, Direction direction) -> absl::Status {
@@ -45,6 +52,10 @@ absl::Status CheckMemory(const AttentionSpec& spec, const AttendArguments& argum
   };
   for (const auto& [id, bytes] : arguments.inputs) RETURN_IF_ERROR(known(id, Direction::kInput));
   for (const auto& [id, bytes] : arguments.outputs) RETURN_IF_ERROR(known(id, Direction::kOutput));
+  for (const auto& [id, strides] : arguments.strides) {
+    if (arguments.inputs.count(id) + arguments.outputs.count(id) > 0) continue;
+    return InvalidField("UNKNOWN_TENSOR", TensorName(id), "has strides, but no memory");
+  }
   return absl::OkStatus();
 }
 
@@ -163,12 +174,14 @@ InputMemory AttendCall::BorrowInputs() {
   InputMemory inputs;
   inputs.owner = inputs_lease_;
   for (const auto& [id, bytes] : arguments_.inputs) inputs.tensors[id] = bytes.data();
+  inputs.strides = arguments_.strides;
   return inputs;
 }
 
 OutputMemory AttendCall::Outputs() const {
   OutputMemory outputs;
   for (const auto& [id, bytes] : arguments_.outputs) outputs.tensors[id] = bytes.data();
+  outputs.strides = arguments_.strides;
   return outputs;
 }
 

@@ -25,11 +25,11 @@ int main(int argc, char** argv) {
       " \"sequences\": [{\"qLen\": \"500\", \"kvLen\": \"500\"}], \"masks\": [{\"causal\": true}]},"
       " \"timeout\": \"60s\"}";
   const annulus_tensor tensors[] = {
-      {ANNULUS_Q, 0, q, sizeof q},
-      {ANNULUS_K, 0, k, sizeof k},
-      {ANNULUS_V, 0, v, sizeof v},
-      {ANNULUS_OUT, ANNULUS_OUTPUT, out, sizeof out},
-      {ANNULUS_LSE, ANNULUS_OUTPUT, lse, sizeof lse},
+      {ANNULUS_Q, 0, q, sizeof q, NULL},
+      {ANNULUS_K, 0, k, sizeof k, NULL},
+      {ANNULUS_V, 0, v, sizeof v, NULL},
+      {ANNULUS_OUT, ANNULUS_OUTPUT, out, sizeof out, NULL},
+      {ANNULUS_LSE, ANNULUS_OUTPUT, lse, sizeof lse, NULL},
   };
   char options[256];
   char* error = NULL;

@@ -155,6 +155,10 @@ absl::Status TakeTensors(const annulus_tensor* tensors, size_t count, AttendArgu
       return InvalidField("UNKNOWN_TENSOR", path + ".id",
                           absl::StrCat(TensorName(id), " is given twice"));
     }
+    if (tensor.strides != nullptr) {
+      const annulus_strides& of = *tensor.strides;
+      job->strides[id] = {of.tokens, of.sequence, of.token, of.head, of.element};
+    }
   }
   return absl::OkStatus();
 }

@@ -11,9 +11,11 @@
  *
  *   annulus_client* client = annulus_client_new("{\"address\": \"127.0.0.1:8001\"}", NULL);
  *   annulus_tensor tensors[] = {
- *       {ANNULUS_Q, 0, q, q_bytes},   {ANNULUS_K, 0, k, k_bytes},
- *       {ANNULUS_V, 0, v, v_bytes},   {ANNULUS_OUT, ANNULUS_OUTPUT, out, out_bytes},
- *       {ANNULUS_LSE, ANNULUS_OUTPUT, lse, lse_bytes},
+ *       {ANNULUS_Q, 0, q, q_bytes, NULL},
+ *       {ANNULUS_K, 0, k, k_bytes, NULL},
+ *       {ANNULUS_V, 0, v, v_bytes, NULL},
+ *       {ANNULUS_OUT, ANNULUS_OUTPUT, out, out_bytes, NULL},
+ *       {ANNULUS_LSE, ANNULUS_OUTPUT, lse, lse_bytes, NULL},
  *   };
  *   annulus_call* call = annulus_attend(client, request_json, tensors, 5);
  *   while (!annulus_call_wait(call, 0.05)) {
@@ -61,14 +63,25 @@ enum {
 /* Flags of a tensor. */
 enum { ANNULUS_OUTPUT = 1 };
 
-/* One tensor in the caller's memory: packed rows [rows, heads, dim], row-major and little-endian,
- * of exactly the size that the spec gives it. An input stays unchanged until the call has ended. An
- * output is written until then; after an error it holds anything. */
+/* The places of a tensor's elements, in bytes. Row r is token r % tokens of sequence r / tokens.
+ * Its element d of head h lies at sequence * (r / tokens) + token * (r % tokens) + head * h +
+ * element * d. So batch, tokens, heads and dimension may be in any order. No stride is negative. A
+ * stride of 0 repeats elements, for inputs only. */
+typedef struct {
+  int64_t tokens; /* Rows of a sequence. 0: all rows are one sequence. */
+  int64_t sequence, token, head, element;
+} annulus_strides;
+
+/* One tensor in the caller's memory, little-endian. An input stays unchanged until the call has
+ * ended. An output is written until then; after an error it holds anything. */
 typedef struct {
   int32_t id;    /* ANNULUS_Q, ... */
   int32_t flags; /* 0 for an input, ANNULUS_OUTPUT for an output. */
-  void* data;    /* May be NULL if bytes is 0. */
-  int64_t bytes;
+  void* data;    /* The first element. May be NULL if bytes is 0. */
+  int64_t bytes; /* Packed rows: their size. Strides: to the end of the last element, or more. */
+  /* NULL: packed rows [rows, heads, dim], row-major. Read before annulus_attend returns. Rows are
+   * packed chunk by chunk as they are sent, never the whole tensor. */
+  const annulus_strides* strides;
 } annulus_tensor;
 
 /* The progress of a job. state: annulus.v1.Job.State. Bytes are those of this process. */
@@ -97,7 +110,8 @@ int annulus_client_event_fd(const annulus_client* client);
  * `request_json`: a CallRequest document. `tensors` is read before the function returns; the memory
  * that they point to is borrowed until the call has ended. NULL only without memory. Errors before
  * a byte moves: INVALID_ARGUMENT / BAD_REQUEST (the document, with the field), UNKNOWN_TENSOR or
- * TENSOR_BYTES_MISMATCH (a tensor twice, or of a wrong size), MISSING_TENSOR, and those of the
+ * TENSOR_BYTES_MISMATCH (a tensor twice, or of a wrong size), SHAPE_MISMATCH or DIM_OVERFLOW (its
+ * strides), MISSING_TENSOR, and those of the
  * validator. */
 annulus_call* annulus_attend(annulus_client* client, const char* request_json,
                              const annulus_tensor* tensors, size_t count);

@@ -29,15 +29,32 @@ TensorChunk MemorySource::TakeHeads(const TensorInfo& tensor) {
   chunk.head_begin = head_;
   chunk.head_count = static_cast<int32_t>(
       std::clamp<int64_t>(kMaxChunkBytes / head_bytes, 1, tensor.heads - head_));
-  chunk.data =
-      Payload::Shared(inputs_.owner,
-                      inputs_.tensors.at(tensor.id) +
-                          rows_.of(tensor).Global(row_) * tensor.row_bytes() + head_ * head_bytes,
-                      chunk.head_count * head_bytes);
+  chunk.data = Collect(tensor, {row_, row_ + 1}, head_, chunk.head_count);
   chunk.crc32c = chunk.data.Crc32c();
   head_ += chunk.head_count;
   if (head_ == tensor.heads) ++row_, head_ = 0;
   return chunk;
+}
+
+Payload MemorySource::Collect(const TensorInfo& tensor, Interval rows, int32_t head,
+                              int32_t heads) const {
+  const std::byte* const base = inputs_.tensors.at(tensor.id);
+  const RowMap& map = rows_.of(tensor);
+  const int64_t head_bytes = tensor.row_bytes() / tensor.heads;
+  const auto strides = inputs_.strides.find(tensor.id);
+  if (strides == inputs_.strides.end()) {
+    if (heads == tensor.heads) return CollectRows(tensor, map, rows, base, inputs_.owner);
+    return Payload::Shared(inputs_.owner,
+                           base + map.Global(rows.begin) * tensor.row_bytes() + head * head_bytes,
+                           heads * head_bytes);
+  }
+  const int64_t row_bytes = heads * head_bytes;
+  return Payload::Filled(rows.length() * row_bytes, [&](std::byte* packed) {
+    map.ForEachRun(rows, [&](int64_t local, int64_t global, int64_t count) {
+      PackPart(tensor, strides->second, {global, count, head, heads}, base,
+               packed + (local - rows.begin) * row_bytes);
+    });
+  });
 }
 
 ChunkSource::State MemorySource::Next(ChunkBatch* batch) {
@@ -56,8 +73,7 @@ ChunkSource::State MemorySource::Next(ChunkBatch* batch) {
     chunk.row_begin = row_;
     chunk.row_count = std::min(std::max<int64_t>(room, 1), rows.rows() - row_);
     chunk.head_count = tensor.heads;
-    chunk.data = CollectRows(tensor, rows, {row_, row_ + chunk.row_count},
-                             inputs_.tensors.at(tensor.id), inputs_.owner);
+    chunk.data = Collect(tensor, {row_, row_ + chunk.row_count}, 0, tensor.heads);
     chunk.crc32c = chunk.data.Crc32c();
     row_ += chunk.row_count;
     batch->Add(std::move(chunk), nullptr);
@@ -65,13 +81,34 @@ ChunkSource::State MemorySource::Next(ChunkBatch* batch) {
   return batch->chunks.empty() ? State::kEnd : State::kLast;
 }
 
+namespace {
+
+void PlaceStrided(const TensorInfo& tensor, const RowMap& rows, const TensorStrides& strides,
+                  const TensorChunk& chunk, std::byte* base) {
+  const int64_t row_bytes = tensor.row_bytes() / tensor.heads * chunk.head_count;
+  std::vector<std::byte> packed(chunk.data.size());
+  chunk.data.CopyTo(0, packed.size(), packed.data());
+  rows.ForEachRun({chunk.row_begin, chunk.row_begin + chunk.row_count},
+                  [&](int64_t local, int64_t global, int64_t count) {
+                    UnpackPart(tensor, strides, {global, count, chunk.head_begin, chunk.head_count},
+                               packed.data() + (local - chunk.row_begin) * row_bytes, base);
+                  });
+}
+
+}  // namespace
+
 void PlaceChunks(const std::vector<TensorInfo>& table, const ShardRows& rows,
                  const std::vector<TensorChunk>& chunks, const OutputMemory& outputs) {
   for (const TensorChunk& chunk : chunks) {
     const auto target = outputs.tensors.find(chunk.tensor);
     if (target == outputs.tensors.end()) continue;
     const TensorInfo& tensor = *FindTensor(table, chunk.tensor);
-    PlaceRows(tensor, rows.of(tensor), chunk, target->second);
+    const auto strides = outputs.strides.find(chunk.tensor);
+    if (strides == outputs.strides.end()) {
+      PlaceRows(tensor, rows.of(tensor), chunk, target->second);
+    } else {
+      PlaceStrided(tensor, rows.of(tensor), strides->second, chunk, target->second);
+    }
   }
 }
 

@@ -11,14 +11,16 @@
 #include "attention/spec/tensor_table.h"
 #include "client/transport/chunk_writer.h"
 #include "client/transport/scatter.h"
+#include "client/transport/tensor_strides.h"
 
 namespace annulus {
 
-// Packed input tensors in the caller's memory. The memory must stay unchanged while a copy of
-// `owner` lives. Sessions and gRPC hold copies while they may read, which can last a little longer
-// than the call.
+// Input tensors in the caller's memory: packed rows, or `strides` says where their elements are.
+// The memory must stay unchanged while a copy of `owner` lives. Sessions and gRPC hold copies while
+// they may read, which can last a little longer than the call.
 struct InputMemory {
   std::map<TensorId, const std::byte*> tensors;
+  std::map<TensorId, TensorStrides> strides;
   std::shared_ptr<const void> owner;
 };
 
@@ -26,6 +28,7 @@ struct InputMemory {
 // absent is dropped.
 struct OutputMemory {
   std::map<TensorId, std::byte*> tensors;
+  std::map<TensorId, TensorStrides> strides;
 };
 
 // Writes verified chunks of a shard to the places of their rows. Drops tensors without memory.
@@ -33,7 +36,8 @@ void PlaceChunks(const std::vector<TensorInfo>& table, const ShardRows& rows,
                  const std::vector<TensorChunk>& chunks, const OutputMemory& outputs);
 
 // The inputs of one shard as chunks with CRCs, tensor by tensor, in row order. A row with more than
-// kMaxChunkBytes is split by heads.
+// kMaxChunkBytes is split by heads. A tensor with strides is packed chunk by chunk; no more than
+// the chunks in flight are copies.
 class MemorySource : public ChunkSource {
  public:
   MemorySource(const std::vector<TensorInfo>& table, ShardRows rows, InputMemory inputs);
@@ -43,6 +47,8 @@ class MemorySource : public ChunkSource {
   // Moves to the next tensor with rows left. False at the end.
   bool FindRows();
   TensorChunk TakeHeads(const TensorInfo& tensor);
+  // The part of rows [rows.begin, rows.end) of the shard, packed.
+  Payload Collect(const TensorInfo& tensor, Interval rows, int32_t head, int32_t heads) const;
 
   std::vector<TensorInfo> tensors_;
   ShardRows rows_;

@@ -18,8 +18,12 @@ Q, K, V, OUT, LSE, D_OUT, DQ, DK, DV = 1, 2, 3, 4, 5, 7, 9, 10, 11
 OUTPUT = 1
 
 
+class Strides(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_int64) for name in ("tokens", "sequence", "token", "head", "element")]
+
+
 class Tensor(ctypes.Structure):
-    _fields_ = [("id", ctypes.c_int32), ("flags", ctypes.c_int32), ("data", ctypes.c_void_p), ("bytes", ctypes.c_int64)]
+    _fields_ = [("id", ctypes.c_int32), ("flags", ctypes.c_int32), ("data", ctypes.c_void_p), ("bytes", ctypes.c_int64), ("strides", ctypes.POINTER(Strides))]
 
 
 class Progress(ctypes.Structure):
@@ -55,6 +59,18 @@ LIB = load()
 
 def tensor_of(number, array, flags=0):
     return Tensor(number, flags, array.ctypes.data, array.nbytes)
+
+
+def strided(number, array, flags=0):
+    """A [batch, tokens, heads, dim] view, however it lies in memory."""
+    batch, token, head, element = array.strides
+    strides = Strides(array.shape[1], batch, token, head, element)
+    extent = array.itemsize + sum((size - 1) * stride for size, stride in zip(array.shape, array.strides))
+    return Tensor(number, flags, array.ctypes.data, extent, ctypes.pointer(strides))
+
+
+def with_strides(tensor, *strides):
+    return Tensor(tensor.id, tensor.flags, tensor.data, tensor.bytes, ctypes.pointer(Strides(*strides)))
 
 
 class Client:
@@ -149,6 +165,36 @@ class CInterfaceTest(unittest.TestCase):
                     self.assertEqual(outcome["result"]["path"], path)
                 job.check(self)
 
+    def test_strides(self):
+        orders = {"bshd": (0, 1, 2, 3), "bhsd": (0, 2, 1, 3), "sbhd": (1, 0, 2, 3), "hdbs": (2, 3, 0, 1)}
+        random = numpy.random.default_rng(5)
+        shape = batch, tokens, heads, dim = 2, 700, 3, 32
+        with self.client() as client:
+            for path in ("DATA_PATH_DIRECT", "DATA_PATH_GATEWAY"):
+                for name, order in orders.items():
+                    with self.subTest(path=path, order=name):
+                        def view(width=0):
+                            whole = numpy.full([shape[i] + width for i in order], numpy.nan, numpy.float32)
+                            return whole.transpose(numpy.argsort(order))[tuple(slice(0, size) for size in shape)]
+
+                        q, v, out = view(3), view(), view(1)
+                        q[...], v[...] = random.standard_normal(shape), random.standard_normal(shape)
+                        one = random.standard_normal((1, tokens, 1, dim)).astype(numpy.float32)
+                        k = numpy.broadcast_to(one, shape)  # Strides of 0.
+                        beside = out.base
+                        spec = spec_of(tokens, heads=heads, dim=dim)
+                        spec["sequences"] = [{"qLen": tokens, "kvLen": tokens}] * batch
+                        outcome = client.run(
+                            {"spec": spec, "path": path},
+                            strided(Q, q), strided(K, k), strided(V, v), strided(OUT, out, OUTPUT),
+                        )
+                        self.assertIn("result", outcome, outcome)
+                        scores = numpy.einsum("bihd,bjhd->bhij", q.astype(float), k) * dim**-0.5
+                        weights = numpy.exp(scores - scores.max(axis=3, keepdims=True))
+                        exact = numpy.einsum("bhij,bjhd->bihd", weights / weights.sum(axis=3, keepdims=True), v)
+                        numpy.testing.assert_allclose(out, exact, atol=1e-5)
+                        self.assertEqual(numpy.isnan(beside).sum(), beside.size - out.size, "written beside the output")
+
     def test_gradients_of_a_kept_state(self):
         with self.client() as client:
             job = Job(64)
@@ -194,6 +240,9 @@ class CInterfaceTest(unittest.TestCase):
                 ({"spec": spec_of(8)}, [Tensor(99, 0, None, 0), *right], "UNKNOWN_TENSOR", "tensors[0].id"),
                 ({"spec": spec_of(8)}, [Tensor(Q, 2, None, 0), *right], "BAD_REQUEST", "tensors[0].flags"),
                 ({"spec": spec_of(8)}, [Tensor(Q, 0, None, 4), *right[1:]], "TENSOR_BYTES_MISMATCH", "tensors[0].bytes"),
+                ({"spec": spec_of(8)}, [with_strides(right[0], 3, 0, 128, 64, 4), *right[1:]], "SHAPE_MISMATCH", "q.strides"),
+                ({"spec": spec_of(8)}, [with_strides(right[0], 0, 0, 132, 64, 4), *right[1:]], "TENSOR_BYTES_MISMATCH", "q"),
+                ({"spec": spec_of(8)}, [*right[:3], with_strides(right[3], 0, 0, 128, 0, 4), right[4]], "SHAPE_MISMATCH", "output.strides"),
             )
             for request, tensors, reason, field in cases:
                 with self.subTest(reason=reason, field=field):
