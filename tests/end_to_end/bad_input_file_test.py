@@ -151,7 +151,7 @@ class BadFileTest(ServiceCase):
                     self.assertEqual(json.loads(done.stdout)["output_crc32c"], json.loads(plain.stdout)["output_crc32c"])
             with self.subTest(dtype=dtype, used=True):
                 told = self.refused(built(data_bytes=end, mask=entry(begin, end, (8,), dtype)), reason="UNSUPPORTED_DTYPE")
-                self.assertIn(f"mask: {dtype}; ", told)
+                self.assertIn(f"mask: is {dtype}, ", told)
 
     def test_tensors_of_names_that_a_job_does_not_take(self):
         """Not computed without what the file may mean by them, and not verified without it either."""
