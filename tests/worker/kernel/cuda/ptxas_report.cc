@@ -6,18 +6,22 @@
 namespace annulus::cuda {
 namespace {
 
-// compiled_gradients has gradient_*.cu.
-std::string LibraryOf(const std::string& source) {
-  if (source.rfind("hopper_gradient_", 0) == 0) return "compiled_hopper_gradients";
+// Returns the folder of the reports of `source`. compiled_gradients has gradient_*.cu.
+std::string FolderOf(const std::string& source) {
+  const std::string kernels = "worker/kernel/cuda/";
+  if (source.rfind("hopper_gradient_", 0) == 0)
+    return kernels + "sm90/instantiations/compiled_hopper_gradients_nvcc/";
   const std::string kind = source.substr(0, source.find('_'));
-  if (kind == "compiled") return source;
-  return "compiled_" + (kind == "gradient" ? "gradients" : kind);
+  if (kind == "hopper") return kernels + "sm90/instantiations/compiled_hopper_nvcc/";
+  if (kind == "compiled") return kernels + source + "_nvcc/";
+  return kernels + "sm80/instantiations/compiled_" + (kind == "gradient" ? "gradients" : kind) +
+         "_nvcc/";
 }
 
 }  // namespace
 
 PtxasReports ReadPtxasReports(const std::string& source) {
-  std::ifstream file("worker/kernel/cuda/" + LibraryOf(source) + "_nvcc/" + source + ".ptxas.txt");
+  std::ifstream file(FolderOf(source) + source + ".ptxas.txt");
   const std::regex name("Compiling entry function '(\\w+)' for '(\\w+)'");
   const std::regex spills("(\\d+) bytes spill stores, (\\d+) bytes spill loads");
   const std::regex registers("Used (\\d+) registers");

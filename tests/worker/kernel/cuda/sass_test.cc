@@ -20,8 +20,9 @@
 namespace annulus::cuda {
 namespace {
 
-constexpr char kObject[] = "worker/kernel/cuda/compiled_hopper_nvcc/hopper_";
-constexpr char kGradients[] = "worker/kernel/cuda/compiled_hopper_gradients_nvcc/hopper_gradient_";
+constexpr char kObject[] = "worker/kernel/cuda/sm90/instantiations/compiled_hopper_nvcc/hopper_";
+constexpr char kGradients[] =
+    "worker/kernel/cuda/sm90/instantiations/compiled_hopper_gradients_nvcc/hopper_gradient_";
 constexpr char kCuobjdump[] = "external/python_tools/cuobjdump";
 
 struct Function {

@@ -109,8 +109,9 @@ TEST(CudnnLibrary, OneThatIsNotThereIsOneLine) {
 }
 
 TEST(CudnnLibrary, OneThatIsTooOldIsOneLine) {
-  EXPECT_EQ(LoadCudnn("tests/worker/kernel/cuda/cudnn/libcudnn_old.so").status().message(),
-            "tests/worker/kernel/cuda/cudnn/libcudnn_old.so is cuDNN 8.9.7: 9.19.0 or newer is needed");
+  EXPECT_EQ(
+      LoadCudnn("tests/worker/kernel/cuda/cudnn/libcudnn_old.so").status().message(),
+      "tests/worker/kernel/cuda/cudnn/libcudnn_old.so is cuDNN 8.9.7: 9.19.0 or newer is needed");
 }
 
 TEST(CudnnLibrary, AnotherLibraryIsOneLine) {
