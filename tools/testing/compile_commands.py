@@ -106,7 +106,7 @@ def main(arguments):
     targets = arguments[0] if arguments else "//..."
     try:
         roots = roots_here()
-        graph = bazel("aquery", "--output=jsonproto", f'mnemonic("CppCompile", {targets})')
+        graph = bazel("aquery", "--output=jsonproto", f'mnemonic("CppCompile", deps({targets}))')
     except subprocess.CalledProcessError as error:
         return error.returncode
     database = entries(json.loads(graph), roots)

@@ -140,7 +140,7 @@ class ProgramTest(unittest.TestCase):
                 file.read().splitlines(),
                 [
                     "info --jobs=1 workspace execution_root output_base",
-                    'aquery --jobs=1 --output=jsonproto mnemonic("CppCompile", //...)',
+                    'aquery --jobs=1 --output=jsonproto mnemonic("CppCompile", deps(//...))',
                 ],
             )
         with open(self.database, encoding="utf-8") as file:
